@@ -1,0 +1,80 @@
+// Small cures for reading: boxes that scroll sideways can be reached with the keyboard, and the
+// words that were searched for are marked on the page that was found.
+(() => {
+  // A scrolling box takes the focus, one that fits does not.
+  const SCROLLING = [
+    ["mjx-container", "Formula"],
+    [".pst-scrollable-table-container", "Table"],
+    ["div.cell_output .output", "Output"],
+    [".lg-scroll", "Scrollable figure"],
+    ["div.highlight pre", "Code"],
+  ];
+
+  function focusScrolling() {
+    for (const [selector, label] of SCROLLING) {
+      for (const box of document.querySelectorAll(`.bd-article ${selector}`)) {
+        const scrolls =
+          box.scrollWidth > box.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(box).overflowX);
+        if (scrolls && !box.hasAttribute("tabindex")) {
+          box.tabIndex = 0;
+          box.dataset.lgScrolls = "";
+          if (!box.hasAttribute("aria-label") && !box.matches("mjx-container")) {
+            box.setAttribute("role", "group");
+            box.setAttribute("aria-label", label);
+          }
+        } else if (!scrolls && "lgScrolls" in box.dataset) {
+          box.removeAttribute("tabindex");
+          delete box.dataset.lgScrolls;
+        }
+      }
+    }
+  }
+
+  // Sphinx marks found words only where its search script is absent, and this theme loads that
+  // script on every page. Marking before MathJax has run would also cut formulas apart.
+  const UNMARKED = "mjx-container, svg, script, style, textarea, [data-explorable]";
+
+  function markFoundWords() {
+    const article = document.querySelector(".bd-article");
+    if (!article || document.getElementById("search-results")) return;
+    const words = (localStorage.getItem("sphinx_highlight_terms") || "").split(/\s+/).filter(Boolean);
+    localStorage.removeItem("sphinx_highlight_terms");
+    if (!words.length) return;
+    const escaped = words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    const pattern = new RegExp(escaped.join("|"), "gi");
+    const walker = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    const nodes = [];
+    while (walker.nextNode()) nodes.push(walker.currentNode);
+    for (const node of nodes) {
+      if (node.parentElement.closest(UNMARKED)) continue;
+      const parts = document.createDocumentFragment();
+      let end = 0;
+      for (const found of node.data.matchAll(pattern)) {
+        const mark = document.createElement("mark");
+        mark.textContent = found[0];
+        parts.append(node.data.slice(end, found.index), mark);
+        end = found.index + found[0].length;
+      }
+      if (!end) continue;
+      parts.append(node.data.slice(end));
+      node.replaceWith(parts);
+    }
+    document.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      for (const mark of article.querySelectorAll("mark")) mark.replaceWith(mark.textContent);
+    });
+  }
+
+  let pending = 0;
+  const later = () => {
+    cancelAnimationFrame(pending);
+    pending = requestAnimationFrame(focusScrolling);
+  };
+  addEventListener("resize", later);
+  document.addEventListener("toggle", later, true); // a folded part opens
+  addEventListener("load", async () => {
+    await window.MathJax?.startup?.promise;
+    markFoundWords();
+    focusScrolling();
+  });
+})();

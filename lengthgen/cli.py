@@ -1,0 +1,88 @@
+"""The command line: `lengthgen reproduce` and `lengthgen claims`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lengthgen import __version__
+from lengthgen.results import project_root
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code (0 done, 1 a claim failed, 2 bad input)."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (ValueError, OSError) as error:
+        print(f"lengthgen: {_one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "lengthgen: interrupted; finished units are kept, the same command goes on from there",
+            file=sys.stderr,
+        )
+        return 130
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lengthgen", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    reproduce = commands.add_parser("reproduce", help="run experiments and write their results")
+    reproduce.add_argument("names", nargs="*", metavar="NAME", help="experiments; all by default")
+    reproduce.add_argument("--profile", default="paper", help="quick or paper (default)")
+    reproduce.add_argument(
+        "--out", type=Path, help="folder; default: results (paper), _build/results/quick (quick)"
+    )
+    reproduce.add_argument("--seeds", type=int, help="number of seeds instead of the profile's")
+    reproduce.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core"
+    )
+    reproduce.add_argument(
+        "--fresh", action="store_true", help="replace damaged or foreign results in the folder"
+    )
+    reproduce.set_defaults(command=_reproduce)
+
+    claims = commands.add_parser("claims", help="check every claim against results")
+    claims.add_argument("--results", type=Path, help="folder; default: results")
+    claims.add_argument("--json", action="store_true", help="print JSON")
+    claims.set_defaults(command=_claims)
+    return parser
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from lengthgen.experiments.reproduce import default_folder, reproduce
+
+    out = options.out or default_folder(options.profile, project_root())
+    reproduce(
+        options.names,
+        options.profile,
+        out,
+        n_seeds=options.seeds,
+        jobs=options.jobs,
+        fresh=options.fresh,
+    )
+    return 0
+
+
+def _claims(options: argparse.Namespace) -> int:
+    from lengthgen.claims import check_claims, text_table
+    from lengthgen.results import to_json
+
+    verdicts = check_claims(options.results or project_root() / "results")
+    print(json.dumps(to_json(verdicts), indent=1) if options.json else text_table(verdicts))
+    if any(verdict.passed is None for verdict in verdicts):
+        return 2
+    return 0 if all(verdict.passed for verdict in verdicts) else 1

@@ -1,0 +1,97 @@
+"""What an experiment is: a configuration per profile, a plan of units, a measurement, a picture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from lengthgen.results import Result, Unit, environment, run_units, to_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PROFILES", "Experiment"]
+
+PROFILES = ("quick", "paper")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment of the book.
+
+    Args:
+        name: its name on the command line and of its files.
+        title: what it measures, in one line.
+        module: the module whose code its result depends on.
+        profiles: a frozen configuration for each profile, with a field `n_seeds`.
+        plan: lists the units of work of a configuration; they may run in any order, in parallel.
+        measure: reads the units and returns `(rows, summary)`.
+        plot: draws a result.
+    """
+
+    name: str
+    title: str
+    module: str
+    profiles: dict[str, Any]
+    plan: Callable[[Any], Iterable[tuple[Unit, Any]]]
+    measure: Callable[[Any], tuple[list[dict[str, Any]], dict[str, Any]]]
+    plot: Callable[[Result], Figure]
+
+    def config(self, profile: str, n_seeds: int | None = None) -> Any:
+        """Return the configuration of a profile, with another number of seeds if asked for.
+
+        Raises:
+            ValueError: an unknown profile or fewer than one seed.
+        """
+        if profile not in self.profiles:
+            raise ValueError(f"unknown profile {profile!r}; choose from {', '.join(PROFILES)}")
+        if n_seeds is not None and n_seeds < 1:
+            raise ValueError(f"seeds={n_seeds} is not allowed: it must be at least 1")
+        config = self.profiles[profile]
+        return config if n_seeds is None else replace(config, n_seeds=n_seeds)
+
+    def run(
+        self,
+        profile: str = "quick",
+        *,
+        n_seeds: int | None = None,
+        jobs: int = 1,
+        progress: bool = False,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> Result:
+        """Compute what is not in the cache and return the result.
+
+        Args:
+            profile: `quick` or `paper`.
+            n_seeds: number of seeds instead of the profile's.
+            jobs: number of processes.
+            progress: show a progress bar on standard error.
+            log: called with a line per finished unit.
+        """
+        config = self.config(profile, n_seeds)
+        began = time.perf_counter()
+        work = list(self.plan(config))
+        bar = tqdm(total=len(work), desc=self.name, unit="unit", leave=False, disable=not progress)
+
+        def advance(unit: Unit, unit_config: Any) -> None:
+            bar.update()
+            log(f"{time.perf_counter() - began:8.2f} s  {unit.__name__} {unit.key(unit_config)}")
+
+        with bar if progress else nullcontext():
+            run_units(work, jobs, advance)
+            rows, summary = self.measure(config)
+        return Result(
+            experiment=self.name,
+            profile=profile,
+            config=to_json(config),
+            seeds=list(range(config.n_seeds)),
+            rows=rows,
+            summary=to_json(summary),
+            seconds=round(time.perf_counter() - began, 2),
+            environment=environment(self.module),
+        )

@@ -1,0 +1,97 @@
+"""`multiseed`: accuracy by length for every encoding, offset and seed; trains the book's heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from lengthgen import figures
+from lengthgen.attention import HeadConfig
+from lengthgen.evaluation import AccuracyConfig, accuracy_rows
+from lengthgen.experiments.experiment import Experiment
+from lengthgen.experiments.heads import OFFSETS, head_stacks, wanted_rows
+from lengthgen.results import Result, Unit
+
+__all__ = ["EXPERIMENT", "Config"]
+
+FIT = 0.99
+"""A head fits its task if it answers at least this share at the longest training length."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of `multiseed`; an encoding with a table is tested as far as its table reaches."""
+
+    n_seeds: int = 20
+    offsets: tuple[int, ...] = OFFSETS
+    encodings: tuple[str, ...] = ("rotary", "learned", "learned-random-offset")
+    lengths: tuple[int, ...] = (16, 17, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
+    n_sequences: int = 2_000
+
+
+def _accuracy_configs(config: Config) -> list[AccuracyConfig]:
+    return [
+        AccuracyConfig(stack, _lengths(config, encoding), config.n_sequences)
+        for encoding in config.encodings
+        for stack in head_stacks(encoding, config.n_seeds)
+    ]
+
+
+def _lengths(config: Config, encoding: str) -> tuple[int, ...]:
+    """Return the lengths that the encoding's table, if it has one, can hold."""
+    reach = HeadConfig(encoding).reach
+    return tuple(length for length in config.lengths if reach is None or length <= reach)
+
+
+def _plan(config: Config) -> Iterator[tuple[Unit, Any]]:
+    # The accuracy unit trains its heads if they are missing: one unit, one process.
+    for accuracy in _accuracy_configs(config):
+        yield accuracy_rows, accuracy
+
+
+def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    measured = [row for accuracy in _accuracy_configs(config) for row in accuracy_rows(accuracy)]
+    rows = wanted_rows(measured, config.n_seeds, config.offsets)
+    summary: dict[str, Any] = {}
+    for encoding in config.encodings:
+        fitted = [row for row in rows if row["encoding"] == encoding and row["length"] == 16]
+        failures = [
+            {"offset": row["offset"], "seed": row["seed"], "accuracy": row["accuracy"]}
+            for row in fitted
+            if row["accuracy"] < FIT
+        ]
+        summary[encoding] = {
+            "n_models": len(fitted),
+            "failures_to_fit": failures,
+            "mean_accuracy": {
+                str(length): round(
+                    fmean(
+                        row["accuracy"]
+                        for row in rows
+                        if row["encoding"] == encoding and row["length"] == length
+                    ),
+                    6,
+                )
+                for length in _lengths(config, encoding)
+            },
+        }
+    return rows, summary
+
+
+def _plot(result: Result) -> Figure:
+    return figures.accuracy_by_length(result.rows, by_offset=True)
+
+
+EXPERIMENT = Experiment(
+    name="multiseed",
+    title="accuracy by length: every encoding, offset and seed",
+    module=__name__,
+    profiles={"quick": Config(n_seeds=4), "paper": Config()},
+    plan=_plan,
+    measure=_measure,
+    plot=_plot,
+)

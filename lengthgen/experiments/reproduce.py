@@ -1,0 +1,138 @@
+"""Run experiments into a folder: JSON, picture and log each, then one page of results."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+from lengthgen import figures
+from lengthgen.claims import check_claims, markdown_table
+from lengthgen.experiments import NAMES, get
+from lengthgen.experiments.experiment import Experiment
+from lengthgen.results import Result, ResultError, environment, to_json, write_atomically
+
+__all__ = ["default_folder", "reproduce"]
+
+
+def default_folder(profile: str, root: Path) -> Path:
+    """Return where a profile's results go: `results`, or `_build/results/quick`."""
+    return root / "results" if profile == "paper" else root / "_build" / "results" / profile
+
+
+def reproduce(
+    names: Sequence[str],
+    profile: str,
+    out: Path,
+    *,
+    n_seeds: int | None = None,
+    jobs: int = 1,
+    fresh: bool = False,
+    echo: Callable[[str], None] = print,
+) -> list[Result]:
+    """Run experiments and write their results.
+
+    A result that is there, whole, of the same configuration and computed by the same code is
+    kept. Interrupted, the same call goes on where it stopped, as finished units are cached.
+
+    Args:
+        names: experiments; all if empty.
+        profile: `quick` or `paper`.
+        out: folder of the results.
+        n_seeds: number of seeds instead of the profile's.
+        jobs: number of processes.
+        fresh: replace results that are damaged or of another configuration.
+        echo: called with a line for the user.
+
+    Raises:
+        ValueError: an unknown name or profile.
+        ResultError: `out` cannot be written, or holds damaged or foreign results.
+    """
+    experiments = [get(name) for name in names or NAMES]
+    _check_writable(out)
+    kept = {e.name: None if fresh else _kept(e, profile, out, n_seeds) for e in experiments}
+    results = []
+    for experiment in experiments:
+        result = kept[experiment.name]
+        if result is None:
+            result = _compute(experiment, profile, out, n_seeds, jobs)
+            echo(f"{experiment.name}: {len(result.rows)} rows in {result.seconds:.1f} s")
+        else:
+            echo(f"{experiment.name}: complete, {len(result.rows)} rows kept")
+        results.append(result)
+    write_atomically(out / "RESULTS.md", _results_page(out).encode())
+    echo(f"results in {out}")
+    return results
+
+
+def _check_writable(out: Path) -> None:
+    probe = out / ".writable"
+    write_atomically(probe, b"")
+    probe.unlink()
+
+
+def _kept(experiment: Experiment, profile: str, out: Path, n_seeds: int | None) -> Result | None:
+    """Return a result that need not be computed again, or `None`."""
+    path = out / f"{experiment.name}.json"
+    if not path.exists():
+        return None
+    result, wanted = Result.load(path), to_json(experiment.config(profile, n_seeds))
+    if result.profile != profile or result.config != wanted:
+        raise ResultError(f"{path} {_difference(result, profile, wanted)}")
+    now = environment(experiment.module)
+    same_code = all(result.environment.get(part) == now[part] for part in ("code", "torch"))
+    complete = all((out / f"{experiment.name}.{end}").exists() for end in ("png", "log"))
+    return result if same_code and complete else None
+
+
+def _difference(result: Result, profile: str, wanted: dict) -> str:
+    if result.profile != profile:
+        found = f"profile {result.profile}, not {profile}"
+    else:
+        names = [n for n in wanted if result.config.get(n) != wanted[n]] or ["another set of fields"]
+        values = f" = {result.config.get(names[0])}, not {wanted.get(names[0])}"
+        found = f"{names[0]}{values if names[0] in wanted else ''}"
+    return f"holds results of another configuration ({found}): choose another --out or pass --fresh"
+
+
+def _compute(
+    experiment: Experiment, profile: str, out: Path, n_seeds: int | None, jobs: int
+) -> Result:
+    lines = [f"{experiment.name}: {experiment.title}", f"profile {profile}"]
+    result = experiment.run(profile, n_seeds=n_seeds, jobs=jobs, progress=True, log=lines.append)
+    lines += [f"{name}: {value}" for name, value in result.environment.items()]
+    lines += [f"config: {result.config}", f"summary: {result.summary}"]
+    lines += [f"{len(result.rows)} rows in {result.seconds:.2f} s", ""]
+    write_atomically(out / f"{experiment.name}.png", _png(experiment, result))
+    write_atomically(out / f"{experiment.name}.log", "\n".join(lines).encode())
+    result.save(out)  # last: a result is complete when its JSON is there
+    return result
+
+
+def _png(experiment: Experiment, result: Result) -> bytes:
+    with figures.style():
+        figure = experiment.plot(result)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+        plt.close(figure)
+    return buffer.getvalue()
+
+
+def _results_page(out: Path) -> str:
+    """Return RESULTS.md: what is in the folder, and the ledger of claims over it."""
+    lines = ["# Results", "", "| experiment | what | profile | seeds | rows | seconds |"]
+    lines.append("|---|---|---|---:|---:|---:|")
+    for name in NAMES:
+        path = out / f"{name}.json"
+        if path.exists():
+            r = Result.load(path)
+            lines.append(
+                f"| [{name}]({name}.json) ([picture]({name}.png), [log]({name}.log)) "
+                f"| {get(name).title} | {r.profile} | {len(r.seeds)} | {len(r.rows)} "
+                f"| {r.seconds:.1f} |"
+            )
+    lines += ["", "Seconds count what was computed, not what came from the cache.", "", "## Claims"]
+    lines += ["", markdown_table(check_claims(out)), ""]
+    return "\n".join(lines)

@@ -1,0 +1,179 @@
+"""One look for every picture: colours, sizes and the plots that several places share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = [
+    "COLORS",
+    "LABELS",
+    "accuracy_by_length",
+    "mark_chance",
+    "mark_training_range",
+    "panels",
+    "seed_lines",
+    "style",
+]
+
+COLORS = {
+    "rotary": "#0072B2",
+    "learned": "#D55E00",
+    "learned-random-offset": "#E69F00",
+    "none": "#777777",
+}
+"""One colour per encoding everywhere: distinct to colour-blind readers, and in lightness."""
+
+LABELS = {
+    "rotary": "rotary",
+    "learned": "learned absolute",
+    "learned-random-offset": "learned, random offsets",
+    "none": "no encoding",
+}
+
+MARKERS = {"rotary": "o", "learned": "s", "learned-random-offset": "^", "none": "x"}
+
+PAGE_WIDTH = 7.2
+"""Width of a full-width picture, in inches."""
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the book's look: transparent, quiet axes, readable at the width of a phone."""
+    settings = {
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "savefig.facecolor": "none",
+        "figure.constrained_layout.use": True,
+        "font.size": 10,
+        "axes.titlesize": 10,
+        "axes.titlelocation": "left",
+        "axes.labelsize": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "#888888",
+        "grid.alpha": 0.25,
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 4,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "lengthgen",
+        "image.cmap": "cividis",
+    }
+    with plt.rc_context(settings):
+        yield
+
+
+def panels(
+    rows: int, columns: int, height: float = 2.4, width: float = PAGE_WIDTH, **options: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure with a grid of axes, always as a two-dimensional array.
+
+    Args:
+        rows: number of rows.
+        columns: number of columns.
+        height: height of a row, in inches.
+        width: width of the figure, in inches.
+        options: for `matplotlib.pyplot.subplots`.
+    """
+    return plt.subplots(rows, columns, figsize=(width, height * rows), squeeze=False, **options)
+
+
+def seed_lines(
+    axes: Axes, x: Sequence[float], curves: Any, color: str, label: str | None = None, **mean: Any
+) -> None:
+    """Draw one thin line per seed and their mean as a thick one.
+
+    Args:
+        axes: where.
+        x: shared abscissa.
+        curves: (seeds, x) values.
+        color: of all lines.
+        label: of the mean.
+        mean: options of the mean's line.
+    """
+    curves = np.asarray(curves, dtype=float)
+    for curve in curves:
+        axes.plot(x, curve, color=color, linewidth=0.6, alpha=0.3)
+    axes.plot(x, curves.mean(0), color=color, label=label, **mean)
+
+
+def mark_chance(axes: Axes, vocabulary: int = 16) -> None:
+    """Draw the accuracy of guessing."""
+    axes.axhline(1 / vocabulary, color="#555555", linewidth=0.9, linestyle=":")
+    axes.annotate(
+        "chance",
+        (0.995, 1 / vocabulary),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8,
+        color="#555555",
+    )
+
+
+def mark_training_range(axes: Axes, longest: int) -> None:
+    """Shade the lengths (or positions) seen in training."""
+    axes.axvspan(axes.get_xlim()[0], longest, color="#888888", alpha=0.15, linewidth=0)
+
+
+def accuracy_by_length(
+    rows: Iterable[dict[str, Any]], by_offset: bool = False, longest_trained: int = 16
+) -> Figure:
+    """Draw accuracy against length, a colour per encoding, thin lines per seed (and offset).
+
+    Args:
+        rows: results with encoding, offset, seed, length and accuracy.
+        by_offset: one panel per offset instead of one for all.
+        longest_trained: longest training length, in tokens.
+    """
+    curves: dict[Any, dict[str, dict[Any, dict[int, float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    for row in rows:
+        panel = row["offset"] if by_offset else "all"
+        model = (row["seed"], row["offset"])
+        curves[panel][row["encoding"]][model][row["length"]] = row["accuracy"]
+    n_columns = min(len(curves), 4)
+    n_rows = -(-len(curves) // n_columns)
+    figure, grid = panels(
+        n_rows, n_columns, height=2.2 if by_offset else 3.2, sharex=True, sharey=True
+    )
+    for axes, (panel, encodings) in zip(grid.flat, sorted(curves.items()), strict=False):
+        for encoding, models in encodings.items():
+            lengths = sorted(next(iter(models.values())))
+            values = [[model[length] for length in lengths] for model in models.values()]
+            options = {"marker": MARKERS.get(encoding, "D")}
+            label = LABELS.get(encoding, encoding)
+            seed_lines(axes, lengths, values, COLORS.get(encoding, "#333333"), label, **options)
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(-0.02, 1.03)
+        mark_chance(axes)
+        if by_offset:
+            axes.set_title(f"offset {panel}")
+    for axes in grid.flat[len(curves) :]:
+        axes.set_axis_off()
+    shortest = min(min(m) for e in curves.values() for s in e.values() for m in s.values())
+    for axes in list(grid.flat)[: len(curves)]:
+        axes.set_xlim(left=min(shortest, longest_trained) * 0.85)
+        mark_training_range(axes, longest_trained)
+    for axes in grid[-1]:
+        axes.set_xlabel("length (tokens)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("accuracy")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    return figure

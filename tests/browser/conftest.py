@@ -1,0 +1,223 @@
+"""A real Chromium on the built site, served from this machine alone.
+
+The site is opened as a reader may have it: from the root of a server, from a folder of one, and
+from the disk. A request that would leave the server finds nothing and fails the test.
+"""
+
+import functools
+import http.server
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "_build" / "html"
+SUBPATH = "/some/sub"
+REQUIRED = os.environ.get("LENGTHGEN_REQUIRE_BROWSER") == "1"
+# Generous for a busy machine of two cores; nothing waits this long when it works.
+TIMEOUT_MS = 30_000
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def skip_or_fail(message: str):
+    """Say what is missing; where the browser tests are required, that is a failure."""
+    if REQUIRED:
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def find_chromium() -> str | None:
+    named = os.environ.get("LENGTHGEN_CHROMIUM")
+    if named:
+        return shutil.which(named)
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+class SiteHandler(http.server.SimpleHTTPRequestHandler):
+    """The built site at `/` and, once more, under SUBPATH."""
+
+    protocol_version = "HTTP/1.1"
+
+    def translate_path(self, path):
+        return super().translate_path(path.removeprefix(SUBPATH))
+
+    def end_headers(self):
+        # As most servers do: files with a digest in their name may be kept.
+        self.send_header("Cache-Control", "max-age=600")
+        super().end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+class QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A browser that closes a page early resets its connections: no fault of the site."""
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    if not (SITE / "index.html").is_file():
+        skip_or_fail(f"No built book in {SITE.relative_to(ROOT)}: run `make book` first.")
+    return SITE
+
+
+@pytest.fixture(scope="session")
+def server(site) -> Iterator[str]:
+    """The address of the loopback server, without a slash at its end."""
+    handler = functools.partial(SiteHandler, directory=str(site))
+    with QuietServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One browser for the whole session."""
+    path = find_chromium()
+    if path is None:
+        skip_or_fail(
+            "No Chromium found. Install one (Debian, Ubuntu: `apt-get install chromium`; macOS: "
+            "`brew install --cask chromium`) or name it: LENGTHGEN_CHROMIUM=/path/to/chromium"
+        )
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=path,
+            # Chromium has no sandbox for root, as which CI may run; /dev/shm may be small.
+            args=[
+                "--no-sandbox",
+                "--disable-dev-shm-usage",
+                # No name but this machine's own is found: what leaves the server fails at once.
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            ],
+        )
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """One open page, and everything that went wrong since it was opened."""
+
+    page: object
+    base: str
+    problems: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> "Visit":
+        """Go to a page of the site and wait until its fonts, mathematics and pictures are set."""
+        self.page.goto(f"{self.base}/{path}", wait_until="load")
+        self.settle()
+        return self
+
+    def settle(self) -> None:
+        """Wait until fonts, mathematics and pictures are there and two frames are drawn."""
+        self.page.evaluate(
+            """async () => {
+                if (window.MathJax?.startup) await MathJax.startup.promise;
+                await document.fonts.ready;
+                await Promise.all([...document.images].map((image) => {
+                    image.loading = "eager";
+                    return image.complete || new Promise((done) => {
+                        image.onload = image.onerror = done;
+                    });
+                }));
+                for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
+            }"""
+        )
+
+    def check(self) -> None:
+        """Fail on the first problems, all of them listed."""
+        assert not self.problems, "\n".join(self.problems)
+
+
+@pytest.fixture(scope="session")
+def shared_context(chromium) -> Iterator:
+    """A context whose cache serves the scripts of every page but the first."""
+    context = chromium.new_context(reduced_motion="reduce")
+    context.set_default_timeout(TIMEOUT_MS)
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def visiting(chromium, server, shared_context) -> Callable:
+    """`with visiting(width=390, scheme="dark") as visit: visit.open("book/intro.html")`.
+
+    `fresh` gives a reader who was never here: nothing cached, no theme chosen. `tolerate` lists
+    words of the messages that are no fault.
+    """
+
+    @contextmanager
+    def visiting(
+        base: str = server,
+        width: int = 1280,
+        scheme: str = "light",
+        fresh: bool = False,
+        tolerate: tuple[str, ...] = (),
+    ):
+        context = shared_context
+        if fresh:
+            context = chromium.new_context(reduced_motion="reduce")
+            context.set_default_timeout(TIMEOUT_MS)
+        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": 844 if width < 600 else 900})
+        page.emulate_media(color_scheme=scheme)
+        visit = Visit(page, base)
+        origin = "file://" if base.startswith("file:") else server
+
+        def report(kind, text):
+            problem = f"{kind}: {text}"
+            if not any(word in problem for word in tolerate):
+                visit.problems.append(f"{page.url}: {problem}")
+
+        page.on(
+            "request",
+            lambda request: (
+                request.url.startswith((origin + "/", "data:", "blob:"))
+                or report("a request leaves the site", request.url)
+            ),
+        )
+        page.on(
+            "console",
+            lambda message: message.type == "error" and report("console error", message.text),
+        )
+        page.on("pageerror", lambda error: report("script error", str(error)))
+        page.on(
+            "response",
+            lambda answer: answer.status >= 400 and report(str(answer.status), answer.url),
+        )
+        page.on(
+            "requestfailed",
+            # A page that was left may stop what it was still fetching.
+            lambda request: (
+                request.failure != "net::ERR_ABORTED"
+                and report(f"request failed ({request.failure})", request.url)
+            ),
+        )
+        try:
+            yield visit
+        finally:
+            page.close()
+            if fresh:
+                context.close()
+
+    return visiting
