@@ -226,50 +226,61 @@ class HeadStack:
         """
         if query_index is None:
             query_index = torch.zeros(self.n_models, dtype=torch.long)
-        key_token = self.parameters["token"] @ self.parameters["key"]
-        key_vectors = query_vectors = self.hook("embed", key_positions)
+        vectors = query_vectors = self.hook("embed", key_positions)
         if query_positions is not key_positions:
             query_vectors = self.hook("embed", query_positions)
-        query = self._queries(query_vectors, query_positions, query_index)
-        query = query / self.config.d_head**0.5
-        chosen = None if key_vectors is None else _take(key_vectors, key_index)
+        chosen = _take(vectors, key_index)
+        query = self._placed("query", query_vectors, query_positions, query_index[:, None])
+        query = query[:, :, 0] / self.config.d_head**0.5
         if has_hook(self.encodings[0], "transform_key"):
-            key = key_token[:, :, None]
-            if key_vectors is not None:
-                key = key + (key_vectors @ self.parameters["key"])[:, None]
-            key = key.expand(-1, -1, len(key_positions), -1)
-            key = _take(self._transform("key", key, key_positions), key_index)
-            logit = query @ key.flatten(1, 2).transpose(1, 2)
-            logit = logit.unflatten(-1, key.shape[1:3])
+            key = self._placed("key", vectors, key_positions, key_index)
+            logit = (query @ key.flatten(1, 2).transpose(1, 2)).unflatten(-1, key.shape[1:3])
         else:  # the logit is a sum of a token's and a position's part
-            logit = (query @ key_token.transpose(1, 2))[..., None]
-            if chosen is not None:
-                key_position = chosen @ self.parameters["key"]
-                logit = logit + (query @ key_position.transpose(1, 2))[:, :, None]
+            key = self._rows(chosen) @ self.parameters["key"]
+            logit = self._token_plus_position(query @ key.transpose(1, 2), dim=2)
         bias = self.hook("bias", query_positions, key_positions)
         if bias is not None:
             bias = bias.expand(self.n_models, -1, -1)[torch.arange(self.n_models), query_index]
             bias = bias if key_index is None else bias.gather(1, key_index)
             logit = logit + bias[:, None, None]
         n_keys = len(key_positions) if key_index is None else key_index.shape[1]
-        readout = self.parameters["value"] @ self.parameters["output"]
+        readout = self._rows(chosen) @ (self.parameters["value"] @ self.parameters["output"])
+        vocabulary = self.config.vocabulary
         return Tables(
             logit.expand(-1, -1, -1, n_keys),
-            self.parameters["token"] @ readout,
-            None if chosen is None else chosen @ readout,
+            readout[:, :vocabulary],
+            None if chosen is None else readout[:, vocabulary:],
         )
 
-    def _queries(self, vectors: Tensor | None, positions: Tensor, index: Tensor) -> Tensor:
-        """Return the query of every token at each model's query position, (models, token, d)."""
-        moves = has_hook(self.encodings[0], "transform_query")
-        query = (self.parameters["token"] @ self.parameters["query"])[:, :, None]
-        if vectors is not None:
-            vectors = vectors if moves else _take(vectors, index[:, None])
-            query = query + (vectors @ self.parameters["query"])[:, None]
-        if moves:
-            query = query.expand(-1, -1, len(positions), -1)
-            query = _take(self._transform("query", query, positions), index[:, None])
-        return query[:, :, 0]
+    def _placed(
+        self, side: str, vectors: Tensor | None, positions: Tensor, index: Tensor | None
+    ) -> Tensor:
+        """Return queries or keys of every token at the chosen positions, (models, token, keys, d).
+
+        The last axes are (token, 1, d) where nothing depends on position.
+        """
+        moves = has_hook(self.encodings[0], f"transform_{side}")
+        rows = self._rows(vectors if moves else _take(vectors, index)) @ self.parameters[side]
+        placed = self._token_plus_position(rows, dim=1)
+        if not moves:
+            return placed
+        placed = placed.expand(-1, -1, len(positions), -1)
+        return _take(self._transform(side, placed, positions), index)
+
+    def _rows(self, vectors: Tensor | None) -> Tensor:
+        """Return token embeddings and position vectors below each other: one product for both."""
+        token = self.parameters["token"]
+        if vectors is None:
+            return token
+        return torch.cat([token, vectors.expand(self.n_models, -1, -1)], dim=1)
+
+    def _token_plus_position(self, rows: Tensor, dim: int) -> Tensor:
+        """Split an axis into tokens and positions and add every pair: (.., token, position, ..)."""
+        vocabulary = self.config.vocabulary
+        tokens = rows.narrow(dim, 0, vocabulary).unsqueeze(dim + 1)
+        if rows.shape[dim] == vocabulary:
+            return tokens
+        return tokens + rows.narrow(dim, vocabulary, rows.shape[dim] - vocabulary).unsqueeze(dim)
 
     # -- the encoding's hooks -----------------------------------------------------------------
 
@@ -350,9 +361,9 @@ def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, T
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}
 
 
-def _take(x: Tensor, index: Tensor | None) -> Tensor:
+def _take(x: Tensor | None, index: Tensor | None) -> Tensor | None:
     """Choose positions (second to last axis) per model by an index (models, keys)."""
-    if index is None:
+    if x is None or index is None:
         return x
     models, n_keys = index.shape
     x = x.expand(models, *x.shape[1:])

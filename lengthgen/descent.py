@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -11,12 +11,8 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
-from lengthgen.position_head import (
-    TRAINING_LENGTHS,
-    PositionHead,
-    equation_of_motion,
-    log_loss,
-)
+from lengthgen.position_head import TRAINING_LENGTHS, PositionHead
+from lengthgen.position_loss import Motion
 
 __all__ = ["RULES", "Descent", "Snapshot", "descend", "scale_to_loss", "snapshots", "trajectory"]
 
@@ -72,20 +68,30 @@ def descend(
     Raises:
         ValueError: an offset outside 1 .. min(lengths) - 1.
     """
+    for state, log_value in _walk(head, offset, descent):
+        yield PositionHead(*state, head.frequencies), log_value
+
+
+def _walk(head: PositionHead, offset: Tensor, descent: Descent) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield query and key as one tensor (2, models, frequencies), and the log loss (models,)."""
+    motion = Motion(head.frequencies, offset, descent.lengths)
     adam = _Adam() if descent.rule == "adam" else None
+    log, root_d = descent.rule == "log_loss", head.d_head**0.5
+    state = torch.stack([head.query, head.key])
     while True:
-        log = descent.rule == "log_loss"
-        d_query, d_key, log_value = equation_of_motion(head, offset, descent.lengths, log)
-        yield head, log_value
-        motion = torch.stack([d_query, d_key])  # (query or key, models, frequencies)
+        d_query, d_key, log_value = motion(state[0], state[1], log)
+        yield state, log_value
+        step = torch.stack([d_query, d_key])
         if descent.weight_decay:
             clock = log_value.exp()[:, None] if log else 1.0
-            motion = motion - descent.weight_decay / clock * torch.stack([head.query, head.key])
+            step = step - descent.weight_decay / clock * state
         if adam:
-            motion = adam(motion)
-        eta = descent.step_size * (head.d_head**0.5 / (1 + head.size[:, None]) if log else 1.0)
-        query, key = torch.stack([head.query, head.key]) + eta * motion
-        head = PositionHead(query, key, head.frequencies)
+            step = adam(step)
+        eta = descent.step_size
+        if log:
+            size = torch.view_as_real(state).square().sum((0, 2, 3)) / (2 * root_d)
+            eta = (eta * root_d / (1 + size))[:, None]
+        state = state + eta * step
 
 
 class _Adam:
@@ -159,58 +165,63 @@ def snapshots(
         raise ValueError(f"levels={list(levels)} must be positive and strictly falling")
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps} is not allowed: it must be >= 1")
-    crossings = [_Crossing(head, offset, level, descent.lengths) for level in levels]
-    before = head
-    for step, (now, log_value) in enumerate(descend(head, offset, descent)):
+    crossings = [_Crossing(head.n_models, level) for level in levels]
+    before = torch.stack([head.query, head.key])
+    for step, (now, log_value) in enumerate(_walk(head, offset, descent)):
         for crossing in crossings:
             crossing.watch(before, now, log_value, step)
         if step == max_steps or crossings[-1].reached.all():
             break
         before = now
-    return [crossing.snapshot(now, step) for crossing in crossings]
+    motion = Motion(head.frequencies, offset, descent.lengths)
+    return [crossing.snapshot(motion, head.frequencies, now, step) for crossing in crossings]
 
 
 class _Crossing:
     """The step in which each model of a stack first comes down to one loss."""
 
-    def __init__(
-        self, head: PositionHead, offset: Tensor, level: float, lengths: Sequence[int]
-    ) -> None:
-        self.offset, self.level, self.lengths = offset, level, lengths
-        self.reached = torch.zeros(head.n_models, dtype=torch.bool)
-        self.before, self.after = head, head
-        self.step = torch.zeros(head.n_models, dtype=torch.float64)
+    def __init__(self, n_models: int, level: float) -> None:
+        self.level = level
+        self.reached = torch.zeros(n_models, dtype=torch.bool)
+        self.step = torch.zeros(n_models, dtype=torch.float64)
+        self.before = self.after = None
 
-    def watch(self, before: PositionHead, now: PositionHead, log_value: Tensor, step: int) -> None:
+    def watch(self, before: Tensor, now: Tensor, log_value: Tensor, step: int) -> None:
         """Keep both ends of the step for the models that crossed in it."""
         new = ~self.reached & (log_value <= math.log(self.level))
+        if self.before is None:
+            self.before, self.after = before, now
         if new.any():
-            self.before, self.after = _where(new, before, self.before), _where(new, now, self.after)
+            self.before = torch.where(new[:, None], before, self.before)
+            self.after = torch.where(new[:, None], now, self.after)
             self.step = torch.where(new, float(step), self.step)
             self.reached = self.reached | new
 
-    def snapshot(self, last: PositionHead, last_step: int) -> Snapshot:
+    def snapshot(
+        self, motion: Motion, frequencies: Tensor, last: Tensor, last_step: int
+    ) -> Snapshot:
         """Bisect inside the step; models that never crossed are as they were last."""
-        low, high = torch.zeros_like(self.step), torch.ones_like(self.step)
-        for _ in range(50):
-            middle = (low + high) / 2
-            between = _between(self.before, self.after, middle)
-            above = log_loss(between, self.offset, self.lengths) > math.log(self.level)
-            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        head = _where(self.reached, _between(self.before, self.after, high), last)
-        steps = torch.where(self.reached, (self.step - 1 + high).clamp(min=0), float(last_step))
-        return Snapshot(self.level, head, steps, self.reached)
+
+        def above(fraction: Tensor) -> Tensor:
+            query, key = self._at(fraction)
+            return motion(query, key, True)[2] > math.log(self.level)
+
+        fraction = _bisect(above, torch.zeros_like(self.step), torch.ones_like(self.step), 50)
+        query, key = torch.where(self.reached[:, None], self._at(fraction), last)
+        steps = torch.where(self.reached, (self.step - 1 + fraction).clamp(min=0), float(last_step))
+        return Snapshot(self.level, PositionHead(query, key, frequencies), steps, self.reached)
+
+    def _at(self, fraction: Tensor) -> Tensor:
+        return self.before + fraction[:, None] * (self.after - self.before)
 
 
-def _where(condition: Tensor, one: PositionHead, other: PositionHead) -> PositionHead:
-    query = torch.where(condition[:, None], one.query, other.query)
-    return PositionHead(query, torch.where(condition[:, None], one.key, other.key), one.frequencies)
-
-
-def _between(before: PositionHead, after: PositionHead, fraction: Tensor) -> PositionHead:
-    weight = fraction[:, None]  # (models, 1)
-    query = before.query + weight * (after.query - before.query)
-    return PositionHead(query, before.key + weight * (after.key - before.key), before.frequencies)
+def _bisect(above: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, n_steps: int) -> Tensor:
+    """Return where `above` turns from true at `low` to false at `high`, from the false side."""
+    for _ in range(n_steps):
+        middle = (low + high) / 2
+        is_above = above(middle)
+        low, high = torch.where(is_above, middle, low), torch.where(is_above, high, middle)
+    return high
 
 
 def scale_to_loss(
@@ -231,17 +242,14 @@ def scale_to_loss(
     """
     if not 0 < level < math.log(min(lengths)):
         raise ValueError(f"level={level} must be in (0, {math.log(min(lengths)):.3f})")
+    motion = Motion(head.frequencies, offset, lengths)
+
+    def above(scale: Tensor) -> Tensor:
+        return motion(scale[:, None] * head.query, scale[:, None] * head.key, True)[2] > target
+
+    target = math.log(level)
     low = torch.zeros(head.n_models, dtype=torch.float64)
-    high = torch.full_like(low, 1e4)
-    if not bool((log_loss(_times(head, high), offset, lengths) < math.log(level)).all()):
+    if above(low + 1e4).any():
         raise ValueError("a head cannot reach the level at any scale: it misses its target")
-    for _ in range(100):
-        middle = (low + high) / 2
-        above = log_loss(_times(head, middle), offset, lengths) > math.log(level)
-        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-    return _times(head, high)
-
-
-def _times(head: PositionHead, scale: Tensor) -> PositionHead:
-    scale = scale[:, None]
+    scale = _bisect(above, low, low + 1e4, 100)[:, None]
     return PositionHead(scale * head.query, scale * head.key, head.frequencies)

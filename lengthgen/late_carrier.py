@@ -21,15 +21,8 @@ import torch
 from jaxtyping import Complex128, Float64, Int
 from torch import Tensor
 
-from lengthgen.position_head import (
-    TRAINING_LENGTHS,
-    PositionHead,
-    attention_error,
-    equation_of_motion,
-    kernel,
-    margin,
-    waves,
-)
+from lengthgen.position_head import TRAINING_LENGTHS, PositionHead, kernel, margin, waves
+from lengthgen.position_loss import attention_error, equation_of_motion
 
 __all__ = [
     "MaxMargin",

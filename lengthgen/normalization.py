@@ -216,20 +216,11 @@ def group_l1_interpolant(
         raise ValueError(
             f"length={length} is not allowed: this spectrum interpolates at most {rank} offsets"
         )
-    cosines, sines = (
-        design_matrix(frequencies, torch.arange(length))
-        .numpy()
-        .T.reshape(2, len(frequencies), length)
-    )
+    cosines, sines = design.chunk(2, dim=-1)
     c = cvxpy.Variable((len(frequencies), 2))  # real and imaginary part of c_f
     problem = cvxpy.Problem(
         cvxpy.Minimize(cvxpy.sum(cvxpy.norm(c, axis=1))),
-        [cosines.T @ c[:, 0] + sines.T @ c[:, 1] == target],
+        [cosines.numpy() @ c[:, 0] + sines.numpy() @ c[:, 1] == target],
     )
-    problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
-    if problem.status != "optimal":
-        raise ValueError(
-            f"length={length} is not allowed: no interpolant at offset={offset} on this spectrum "
-            f"(solver status {problem.status!r})"
-        )
+    problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return as_coefficients(torch.from_numpy(c.value.T.reshape(-1).copy()))

@@ -7,30 +7,25 @@ $$\kappa(D) = \mathrm{Re} \sum_f c_f e^{-i \omega_f D}, \qquad c_f = \bar q_f k_
 
 and training asks the attention $p_L = \mathrm{softmax}(\kappa(0), \dots, \kappa(L-1))$ to sit on
 the target offset $K$. Everything is float64, stacked on a leading axis of independent models, and
-differentiated by hand. `lengthgen.descent` trains it.
+differentiated by hand (`lengthgen.position_loss`). `lengthgen.descent` trains it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Complex128, Float64, Int
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 __all__ = [
     "TRAINING_LENGTHS",
     "PositionHead",
-    "attention_error",
-    "equation_of_motion",
     "equivariance_error",
     "initialize",
     "keeps_argmax",
     "kernel",
-    "log_loss",
     "margin",
     "waves",
 ]
@@ -150,98 +145,6 @@ def kernel(
     return coefficients.real @ angles.cos() + coefficients.imag @ angles.sin()
 
 
-def log_loss(
-    head: PositionHead,
-    offset: Int[Tensor, " models"],
-    lengths: Sequence[int] = TRAINING_LENGTHS,
-) -> Float64[Tensor, " models"]:
-    r"""Return $\log \ell$ of the training loss $\ell = \mathrm{mean}_L [-\log p_L(K)]$ in nats.
-
-    With $a_L = \log \sum_{D < L, D \ne K} e^{\kappa(D) - \kappa(K)}$ the term of one length is
-    the softplus $\log(1 + e^{a_L})$. Its logarithm stays exact long after the loss underflows.
-
-    Raises:
-        ValueError: an offset outside 1 .. min(lengths) - 1.
-
-    Source: ours.
-    """
-    return attention_error(head, offset, lengths)[1]
-
-
-def attention_error(
-    head: PositionHead,
-    offset: Int[Tensor, " models"],
-    lengths: Sequence[int] = TRAINING_LENGTHS,
-    log: bool = False,
-) -> tuple[Float64[Tensor, "models offsets"], Float64[Tensor, " models"]]:
-    r"""Return $\epsilon(D) = 1_{D=K} - \mathrm{mean}_L p_L(D) = -d\ell/d\kappa(D)$ and $\log \ell$.
-
-    The log loss has the same flow on another clock, $\epsilon / \ell$. Normalized to sum 1, its
-    $-\epsilon(D)$ at $D \ne K$ tend to the dual variables of the max-margin program.
-
-    Args:
-        head: the stack.
-        offset: target offset $K$ of each model.
-        lengths: training lengths $L$; offsets are 0 .. max(lengths) - 1.
-        log: return $\epsilon / \ell$, which does not underflow.
-
-    Raises:
-        ValueError: an offset outside 1 .. min(lengths) - 1.
-
-    Source: ours.
-    """
-    _check_offset(offset, min(lengths))
-    limits, offsets = torch.tensor(lengths)[:, None], torch.arange(max(lengths))
-    values = kernel(head.coefficients, head.frequencies, offsets)  # (models, offsets)
-    is_target = offsets == offset[:, None]  # (models, offsets)
-    wrong = values - values.gather(1, offset[:, None])  # minus the margins
-    wrong = wrong.masked_fill(is_target, -torch.inf)[:, None, :]
-    wrong = wrong.masked_fill(offsets >= limits, -torch.inf)  # (models, lengths, offsets)
-    a = wrong.logsumexp(-1)  # (models, lengths)
-    # log softplus(a); below -30 its series is exact to e^{2a} < 1e-26 and cannot underflow
-    log_terms = torch.where(a < -30, a - a.exp() / 2, torch.logaddexp(a, torch.zeros_like(a)).log())
-    total = log_terms.logsumexp(-1)  # (models,)
-    weight = torch.exp(logsigmoid(a) - total[:, None])  # d total / d a
-    pull = (weight[:, :, None] * torch.exp(wrong - a[:, :, None])).sum(1)  # (models, offsets)
-    error = torch.where(is_target, pull.sum(-1, keepdim=True), -pull)
-    log_value = total - math.log(len(lengths))
-    return (error if log else error * log_value.exp()[:, None]), log_value
-
-
-def equation_of_motion(
-    head: PositionHead,
-    offset: Int[Tensor, " models"],
-    lengths: Sequence[int] = TRAINING_LENGTHS,
-    log: bool = False,
-) -> tuple[
-    Complex128[Tensor, "models frequencies"],
-    Complex128[Tensor, "models frequencies"],
-    Float64[Tensor, " models"],
-]:
-    r"""Return the descent direction $(q', k')$ and $\log \ell$.
-
-    $$q'_f = G_f k_f / \sqrt d, \qquad k'_f = \bar G_f q_f / \sqrt d, \qquad
-    G_f = \sum_D \epsilon(D) e^{-i \omega_f D}:$$
-
-    a frequency grows at the Fourier transform of the attention error $\epsilon$.
-
-    Args:
-        head: the stack.
-        offset: target offset $K$ of each model.
-        lengths: training lengths $L$.
-        log: return $-\nabla \log \ell$ instead of $-\nabla \ell$.
-
-    Raises:
-        ValueError: an offset outside 1 .. min(lengths) - 1.
-
-    Source: ours.
-    """
-    error, log_value = attention_error(head, offset, lengths, log)
-    angles = torch.arange(error.shape[1])[:, None] * head.frequencies  # (offsets, frequencies)
-    growth = torch.complex(error @ angles.cos(), -(error @ angles.sin())) / head.d_head**0.5
-    return growth * head.key, growth.conj() * head.query, log_value
-
-
 def margin(
     coefficients: Complex128[Tensor, "models frequencies"],
     frequencies: Float64[Tensor, " frequencies"],
@@ -255,7 +158,7 @@ def margin(
 
     Source: ours.
     """
-    _check_offset(offset, length)
+    check_offset(offset, length)
     values = kernel(coefficients, frequencies, torch.arange(length))  # (models, offsets)
     target = values.gather(1, offset[:, None])
     return target[:, 0] - values.scatter(1, offset[:, None], -torch.inf).amax(-1)
@@ -295,7 +198,12 @@ def _absolute_logits(head: PositionHead, positions: Tensor) -> Tensor:
     return (query.conj()[:, None, :] * keys).sum(-1).real / head.d_head**0.5
 
 
-def _check_offset(offset: Tensor, length: int) -> None:
+def check_offset(offset: Tensor, length: int) -> None:
+    """Refuse target offsets that a sequence of `length` tokens does not have.
+
+    Raises:
+        ValueError: an offset outside 1 .. length - 1.
+    """
     if int(offset.min()) < 1 or int(offset.max()) >= length:
         raise ValueError(
             f"offset={offset.tolist()} is not allowed: every offset must be in 1..{length - 1}, "

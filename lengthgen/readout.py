@@ -81,8 +81,8 @@ def signal_accuracy(
     if vocabulary < 2:
         raise ValueError(f"vocabulary={vocabulary} is not allowed: it must be >= 2")
     nodes, node_weights = _gauss(signal)
-    below = torch.special.log_ndtr(nodes + signal[..., None])
-    return ((vocabulary - 1) * below).exp() @ node_weights
+    below = torch.special.ndtr(nodes + signal[..., None])
+    return below ** (vocabulary - 1) @ node_weights
 
 
 def predicted_accuracy(
@@ -130,11 +130,11 @@ def predicted_accuracy(
 def _share_ahead(lead: Tensor) -> Tensor:
     """Return P(Z_0 + lead_v > Z_v for all v) for independent normal Z: (draws, V-1) -> (draws,)."""
     nodes, node_weights = _gauss(lead)
-    below = torch.special.log_ndtr(nodes[:, None, None] + lead)  # (nodes, draws, V-1)
-    return node_weights @ below.sum(-1).exp()
+    below = torch.special.ndtr(nodes[:, None, None] + lead)  # (nodes, draws, V-1)
+    return node_weights @ below.prod(-1)
 
 
-def _gauss(like: Tensor, n_nodes: int = 64, width: float = 7.0) -> tuple[Tensor, Tensor]:
+def _gauss(like: Tensor, n_nodes: int = 72, width: float = 8.0) -> tuple[Tensor, Tensor]:
     """Return nodes and weights of the trapezoid rule for the standard normal density."""
     nodes = torch.linspace(-width, width, n_nodes, dtype=like.dtype)
     density = (-nodes.square() / 2).exp() / math.sqrt(2 * math.pi)

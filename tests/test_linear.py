@@ -86,7 +86,7 @@ def test_limit_equals_pseudo_inverse(top, vocabulary):
 
 
 def test_walking_reaches_the_pseudo_inverse():
-    # Condition number 3,466 of the Gram matrix: 14 decay times (1e-6) are 50,000 steps at 1 / s_1^2.
+    # Condition number 3,466 of the Gram matrix: 14 decay times (1e-6) are 50,000 steps.
     design, target = problem(MAIN)
     metric = loss_metric([16])
     walked = iterate(50_000, design, target, metric, 0.9 * largest_step(design, metric))

@@ -57,8 +57,8 @@ def test_only_a_shift_of_the_kernel_separates_softmax_from_exponential():
 
 def test_gradient_by_hand_equals_automatic_differentiation():
     head, offset = initialize(range(4), 0.7, MAIN), torch.tensor([1, 2, 4, 8])
-    by_hand = _bilinear_gradient(head, offset, "none", TRAINING_LENGTHS)
-    automatic = _autograd_gradient(head, offset, "none", TRAINING_LENGTHS)
+    by_hand = _bilinear_gradient(MAIN, offset, TRAINING_LENGTHS)(head.query, head.key)
+    automatic = _autograd_gradient(MAIN, offset, "none", TRAINING_LENGTHS)(head.query, head.key)
     for one, other in zip(by_hand, automatic, strict=True):
         assert torch.allclose(one, other, rtol=1e-12, atol=1e-14)
 
@@ -73,15 +73,20 @@ def test_descent_lowers_the_loss_and_does_not_mix_models(normalization):
 
 
 def test_bilinear_descent_interpolates_but_reaches_neither_minimum():
-    offset = torch.tensor([4, 8])
-    head, loss = after(20_000, initialize([0, 0], 0.01, MAIN), offset, "none", safety=1.5)
-    assert loss.max() < 1e-4
+    # Six frequencies and four training offsets: the same phenomenon, converged in a second.
+    frequencies, offset = scaled_midpoints(6, 0.8), torch.tensor([1, 1, 2, 2])
+    start = initialize([0, 1, 0, 1], 0.01, frequencies)
+    head, loss = after(1500, start, offset, "none", lengths=[4])
+    assert loss.max() < 1e-8
     c = head.coefficients
-    design = design_matrix(MAIN, torch.arange(16))
-    least = as_coefficients(minimum_norm(design, impulse(offset, 16)))
-    sparse = torch.stack([group_l1_interpolant(MAIN, int(k), 16) for k in offset])
-    assert ((c - least).norm(dim=-1) / least.norm(dim=-1)).min() > 0.1
-    assert ((c - sparse).norm(dim=-1) / sparse.norm(dim=-1)).min() > 0.1
+    design, target = design_matrix(frequencies, torch.arange(4)), impulse(offset, 4)
+    least = as_coefficients(minimum_norm(design, target))
+    sparse = torch.stack([group_l1_interpolant(frequencies, int(k), 4) for k in offset])
+    assert (c.norm(dim=-1) / least.norm(dim=-1)).min() > 1.05
+    assert (group_l1_norm(c) / group_l1_norm(sparse)).max() > 1.05
+    # The limit depends on the seed, so it minimizes no function of the coefficients alone: at
+    # zero all frequencies grow equally fast, and the ratios of the start survive at any scale.
+    assert ((c[0::2] - c[1::2]).norm(dim=-1) / least[0::2].norm(dim=-1)).min() > 0.1
 
 
 @pytest.mark.parametrize("offset", [1, 8])
@@ -105,5 +110,5 @@ def test_bad_input_is_named_with_what_is_allowed():
         squared_loss(head, torch.tensor([10]), "none")
     with pytest.raises(ValueError, match=r"safety=2\.0.*0 < safety < 2"):
         next(descent(head, offset, "none", safety=2.0))
-    with pytest.raises(ValueError, match=r"length=40 .*no interpolant at offset=2"):
+    with pytest.raises(ValueError, match=r"length=40 .*at most 32 offsets"):
         group_l1_interpolant(MAIN, 2, 40)

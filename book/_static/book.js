@@ -1,5 +1,5 @@
-// Small cures for reading: boxes that scroll sideways can be reached with the keyboard, and the
-// words that were searched for are marked on the page that was found.
+// Small cures for reading: boxes that scroll sideways can be reached with the keyboard, the words
+// that were searched for are marked on the page that was found, and paper is printed light.
 (() => {
   // A scrolling box takes the focus, one that fits does not.
   const SCROLLING = [
@@ -64,6 +64,18 @@
       for (const mark of article.querySelectorAll("mark")) mark.replaceWith(mark.textContent);
     });
   }
+
+  // Paper is white: a page printed from the dark theme is printed from the light one.
+  const root = document.documentElement;
+  matchMedia("print").addEventListener("change", ({ matches }) => {
+    if (matches) {
+      root.dataset.lgScreenTheme = root.dataset.theme;
+      root.dataset.theme = "light";
+    } else if (root.dataset.lgScreenTheme) {
+      root.dataset.theme = root.dataset.lgScreenTheme;
+      delete root.dataset.lgScreenTheme;
+    }
+  });
 
   let pending = 0;
   const later = () => {

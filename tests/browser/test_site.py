@@ -217,6 +217,17 @@ def test_theme_switch_changes_and_is_remembered(visiting):
         visit.check()
 
 
+def test_a_dark_page_is_printed_light(visiting):
+    with visiting(scheme="dark") as visit:
+        visit.open(CHAPTERS[0])
+        for media, theme in [("print", "light"), ("screen", "dark")]:
+            visit.page.emulate_media(media=media)
+            visit.page.wait_for_function(
+                "t => document.documentElement.dataset.theme == t", arg=theme
+            )
+        visit.check()
+
+
 def a_word_of_the_first_page() -> str:
     """A long word of the book's first page."""
     text = re.sub(

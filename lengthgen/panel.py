@@ -1,0 +1,232 @@
+"""Live panels: with a kernel they retrain and redraw, without one they show their last picture."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.figure import Figure
+
+from lengthgen import figures, pinning
+from lengthgen.attention import HeadConfig, HeadStack
+from lengthgen.encodings import ENCODINGS
+from lengthgen.equivariance import shift_effect
+from lengthgen.evaluation import accuracy, attention
+from lengthgen.task import TestSequences
+from lengthgen.training import TrainingConfig, train
+
+__all__ = ["Panel", "equivariance_panel", "pinning_panel", "task_panel"]
+
+Report = Callable[[int, int, HeadStack, torch.Tensor], None]
+Drawing = tuple[Figure, str]
+"""A picture and the words that say the same."""
+
+STEPS = 500
+LENGTHS = (16, 24, 32, 48, 64, 96, 128, 256)
+N_SEQUENCES = 500
+
+
+class Panel(widgets.VBox):
+    """Controls, a button that trains, a progress bar and a picture.
+
+    Args:
+        compute: called as `compute(report, **values)`; returns a figure and a text alternative.
+        controls: ipywidgets by the name of the value they set.
+        notebook: the chapter's file name, for the line under the static picture.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., Drawing],
+        controls: dict[str, widgets.Widget],
+        notebook: str,
+    ) -> None:
+        self._compute, self._notebook = compute, notebook
+        self.controls = controls
+        self.button = widgets.Button(description="Train and draw", button_style="primary")
+        self.bar = widgets.IntProgress(min=0, max=1, layout={"width": "12rem"})
+        self.status = widgets.Label()
+        self.picture = widgets.HTML()
+        self.button.on_click(lambda _: self.update())
+        bottom = widgets.HBox([self.button, self.bar, self.status])
+        super().__init__([widgets.HBox(list(controls.values()), layout={"flex_flow": "wrap"})])
+        self.children = (*self.children, bottom, self.picture)
+        self.update()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The controls' values."""
+        return {name: control.value for name, control in self.controls.items()}
+
+    def update(self) -> None:
+        """Train with the values shown, and draw; an error is shown in the panel."""
+        self.button.disabled = True
+        try:
+            with figures.style():
+                figure, words = self._compute(self._report, **self.values)
+                svg = io.BytesIO()
+                figure.savefig(svg, format="svg", metadata={"Date": None})
+                plt.close(figure)
+        except (ValueError, RuntimeError) as error:
+            self.status.value = str(error)
+        else:
+            data = base64.b64encode(svg.getvalue()).decode()
+            self.picture.value = (
+                f'<img class="lg-figure" alt="{html.escape(words, quote=True)}" '
+                f'src="data:image/svg+xml;base64,{data}">'
+            )
+            self.status.value = words
+        finally:
+            self.button.disabled = False
+
+    def _report(self, step: int, steps: int, stack: HeadStack, losses: torch.Tensor) -> None:
+        if step % 10 == 0 or step == steps:
+            self.bar.max, self.bar.value = steps, step
+            self.status.value = f"step {step} of {steps}, mean loss {losses[:, -1].mean():.3f} nats"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        settings = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in self.values.items())
+        line = (
+            f"A snapshot of the live panel ({html.escape(settings)}). To change these settings "
+            f"and train yourself, run <code>make lab</code> and open "
+            f"<code>notebooks/{html.escape(self._notebook)}</code>."
+        )
+        page = f'<div class="lg-panel">{self.picture.value}<p class="lg-panel-note">{line}</p></div>'
+        return {**data, "text/html": page}, metadata
+
+
+def _controls(*encodings: str) -> dict[str, widgets.Widget]:
+    wide = {"description_width": "9rem"}
+    return {
+        "encoding": widgets.Dropdown(
+            options=encodings or list(ENCODINGS), description="encoding", style=wide
+        ),
+        "offset": widgets.IntSlider(2, 1, 8, description="offset (tokens)", style=wide),
+        "training_length": widgets.IntSlider(
+            16, 10, 32, description="longest training", style=wide
+        ),
+        "seeds": widgets.IntSlider(4, 1, 8, description="seeds", style=wide),
+    }
+
+
+def _trained(
+    report: Report, encoding: str, offset: int, training_length: int, seeds: int, shortest: int = 10
+) -> tuple[TrainingConfig, HeadStack]:
+    config = TrainingConfig(
+        HeadConfig(encoding),
+        tuple(range(seeds)),
+        (offset,),
+        (min(shortest, training_length), training_length),
+        STEPS,
+    )
+    return config, train(config, report)[0]
+
+
+def _lengths(stack: HeadStack) -> list[int]:
+    return [n for n in LENGTHS if stack.config.reach is None or n <= stack.config.reach]
+
+
+def _task(report: Report, **values: Any) -> Drawing:
+    config, stack = _trained(report, **values)
+    lengths, offset = _lengths(stack), values["offset"]
+    table = accuracy(stack, [offset] * stack.n_models, lengths, TestSequences(N_SEQUENCES))
+    rows = [
+        {
+            "encoding": values["encoding"],
+            "offset": offset,
+            "seed": seed,
+            "length": length,
+            "accuracy": float(table[seed, column]),
+        }
+        for seed in config.seeds
+        for column, length in enumerate(lengths)
+    ]
+    figure = figures.accuracy_by_length(rows, longest_trained=values["training_length"])
+    words = f"mean accuracy {table[:, 0].mean():.2f} at length {lengths[0]}, "
+    return figure, words + f"{table[:, -1].mean():.2f} at length {lengths[-1]}"
+
+
+def task_panel() -> Panel:
+    """Return chapter 1's panel: train heads and see accuracy by length."""
+    return Panel(_task, _controls("rotary", "learned", "learned-random-offset", "none"), "01_task.ipynb")
+
+
+def _equivariance(report: Report, shift: int, **values: Any) -> Drawing:
+    _, stack = _trained(report, **values)
+    span = min(values["training_length"], 24)
+    figure, grid = figures.panels(1, 3, height=2.9)
+    maps = [_mean_logits(stack, first, span) for first in (0, shift)]
+    limit = float(max(m.abs().max() for m in maps))
+    images = [*maps, maps[1] - maps[0]]
+    titles = ("positions from 0", f"positions from {shift}", "difference")
+    for axes, image, title in zip(grid[0], images, titles, strict=True):
+        drawn = axes.imshow(image, vmin=-limit, vmax=limit, cmap="RdBu_r")
+        axes.set_title(title)
+        axes.set_xlabel("key")
+        axes.grid(False)
+    grid[0, 0].set_ylabel("query")
+    figure.colorbar(drawn, ax=grid[0], label="mean logit", shrink=0.8)
+    tokens = TestSequences(N_SEQUENCES).sequences(span)
+    effect = {k: float(v.mean()) for k, v in shift_effect(stack, tokens, shift).items()}
+    return figure, (
+        f"shift by {shift}: logits change by {effect['logit_change']:.2g} of the largest, "
+        f"{effect['answers_changed']:.0%} of answers change"
+    )
+
+
+@torch.no_grad()
+def _mean_logits(stack: HeadStack, first: int, span: int) -> torch.Tensor:
+    """Return seed 0's logits, mean over token pairs, of causal pairs of positions."""
+    positions = torch.arange(first, first + span)
+    rows = [
+        stack.select([0]).tables(positions[i : i + 1], positions).logit.mean((0, 1, 2))
+        for i in range(span)
+    ]
+    return torch.stack(rows).tril()
+
+
+def equivariance_panel() -> Panel:
+    """Return chapter 2's panel: train heads, shift all positions and compare logits."""
+    controls = _controls("rotary", "learned")
+    controls["shift"] = widgets.IntSlider(
+        100, 1, 990, description="shift (tokens)", style={"description_width": "9rem"}
+    )
+    return Panel(_equivariance, controls, "02_equivariance.ipynb")
+
+
+def _pinning(report: Report, mixed_lengths: bool, **values: Any) -> Drawing:
+    longest = values["training_length"]
+    _, stack = _trained(report, **values, shortest=10 if mixed_lengths else longest)
+    lengths = (longest, 2 * longest, 4 * longest)
+    figure, grid = figures.panels(1, len(lengths), height=2.6, sharey=True)
+    test, peaks = TestSequences(N_SEQUENCES), []
+    for axes, length in zip(grid[0], lengths, strict=True):
+        weights = attention(stack, test.sequences(length))
+        peaks.append(pinning.peak(weights))
+        figures.seed_lines(axes, range(length), weights.mean(1), figures.COLORS[values["encoding"]])
+        axes.axvline(length - 1 - values["offset"], color="#333333", linestyle="--", linewidth=0.9)
+        axes.set_xlim(0, length - 1)
+        figures.mark_training_range(axes, longest - 0.5)
+        axes.set_title(f"length {length}")
+        axes.set_xlabel("key position")
+    grid[0, 0].set_ylabel("mean attention")
+    inside = torch.stack(peaks[1:], dim=1) < longest
+    return figure, (
+        f"at lengths {lengths[1]} and {lengths[2]} the peak of attention lies inside the training "
+        f"range in {inside.float().mean():.0%} of cases"
+    )
+
+
+def pinning_panel() -> Panel:
+    """Return chapter 3's panel: train heads and see where they attend as the length grows."""
+    controls = _controls("learned", "rotary")
+    controls["mixed_lengths"] = widgets.Checkbox(True, description="mixed training lengths")
+    return Panel(_pinning, controls, "03_absolute_pinning.ipynb")
