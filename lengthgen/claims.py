@@ -128,7 +128,8 @@ def _by_offset(result: Result, **wanted: Any) -> list[float]:
 
 
 def _column(result: Result, name: str, **wanted: Any) -> list[float]:
-    return [row[name] for row in result.select(**wanted)]
+    """Return a column of the rows that have it."""
+    return [row[name] for row in result.select(**wanted) if name in row]
 
 
 def _smallest_gap(result: Result) -> float:

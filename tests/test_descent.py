@@ -50,9 +50,9 @@ def test_adam_is_the_adam_of_torch():
 
 
 def test_both_clocks_follow_one_flow():
-    levels = [1.0, 0.3, 0.1]
-    slow = snapshots(start(0.5), OFFSETS, levels, 2_000, Descent("loss", 0.5))
-    fast = snapshots(start(0.5), OFFSETS, levels, 2_000, Descent("log_loss", 0.05))
+    levels = [1.0, 0.3]
+    slow = snapshots(start(0.5), OFFSETS, levels, 2_000, Descent("loss", 1.0))
+    fast = snapshots(start(0.5), OFFSETS, levels, 2_000, Descent("log_loss", 0.1))
     for a, b in zip(slow, fast, strict=True):
         assert a.reached.all() and b.reached.all()
         # both steps make first-order errors, of the growth per step: a few per cent
@@ -89,7 +89,7 @@ def test_a_snapshot_lies_on_its_trajectory():
 
 def test_a_level_below_1e_300_can_be_reached():
     # the loss itself would underflow on the way to the next level; its logarithm does not
-    shots = snapshots(start(), OFFSETS, [1e-32, 1e-300], 4_000, Descent(step_size=1.0))
+    shots = snapshots(start(), OFFSETS, [1e-32, 1e-300], 1_500, Descent(step_size=1.0))
     assert all(shot.reached.all() for shot in shots)
     torch.testing.assert_close(
         log_loss(shots[1].head, OFFSETS), torch.full((8,), math.log(1e-300), dtype=torch.float64)
@@ -105,14 +105,14 @@ def test_what_is_not_reached_is_counted_and_left_as_it_was_last():
 
 
 def test_weight_decay_stops_the_descent_where_the_gradients_balance():
-    decay = 1e-2
+    decay = 3e-2
     head, log_value = trajectory(
-        start(1.0), OFFSETS, [700], Descent("loss", 1.0, weight_decay=decay)
+        start(1.0), OFFSETS, [400], Descent("loss", 1.0, weight_decay=decay)
     )[0]
     d_query, _, _ = equation_of_motion(head, OFFSETS)
     # the slowest frequency is still fading
-    assert (d_query - decay * head.query).abs().max() < 1e-2 * d_query.abs().max()
-    free, log_free = trajectory(start(1.0), OFFSETS, [700], Descent("loss", 1.0))[0]
+    assert (d_query - decay * head.query).abs().max() < 3e-2 * d_query.abs().max()
+    free, log_free = trajectory(start(1.0), OFFSETS, [400], Descent("loss", 1.0))[0]
     assert (log_free < log_value).all() and (head.size < free.size).all()
 
 
