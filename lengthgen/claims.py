@@ -106,7 +106,10 @@ def text_table(verdicts: list[Verdict]) -> str:
 
 def markdown_table(verdicts: list[Verdict]) -> str:
     """Return the ledger as a Markdown table."""
-    lines = ["| claim | statement | source | value | criterion | verdict |", "|---|---|---|---:|---|---|"]
+    lines = [
+        "| claim | statement | source | value | criterion | verdict |",
+        "|---|---|---|---:|---|---|",
+    ]
     for v in verdicts:
         value = "" if v.value is None else f"{v.value:.4g}"
         lines.append(
@@ -243,9 +246,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Rounding the product of position and frequency breaks it: smallest error near 2^20",
         "book",
         "prop1",
-        lambda r: min(
-            _column(r, "error", encoding="rotary-rounded-product", first_position=2**20)
-        ),
+        lambda r: min(_column(r, "error", encoding="rotary-rounded-product", first_position=2**20)),
         least=1e-3,
     ),
     Claim(

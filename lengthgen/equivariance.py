@@ -1,4 +1,4 @@
-"""Equivariance: does a logit depend on the offset alone, and what does a joint shift change?"""
+"""Equivariance: whether a logit depends on the offset alone, and what a joint shift changes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def offset_only_error(
     """
     reach = reference.shape[-1] // 2
     if span > reach + 1:
-        raise ValueError(f"span={span} needs a kernel to offset {span - 1}; this one ends at {reach}")
+        raise ValueError(
+            f"span={span} needs a kernel to offset {span - 1}; this one ends at {reach}"
+        )
     keys = torch.arange(first, first + span)
     error = torch.zeros(stack.n_models, dtype=torch.float64)
     for query in range(first, first + span, stride):

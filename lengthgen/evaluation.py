@@ -73,7 +73,10 @@ def _correct(stack: HeadStack, offsets: list[int], length: int, test: TestSequen
             groups = [(query_tokens == a).nonzero()[:, 0] for a in range(vocabulary)]
             n_values = 0 if tables.position_readout is None else vocabulary
             totals = [
-                (weights.new_zeros(vocabulary, len(g), n_models), weights.new_zeros(len(g), n_models, n_values))
+                (
+                    weights.new_zeros(vocabulary, len(g), n_models),
+                    weights.new_zeros(len(g), n_models, n_values),
+                )
                 for g in groups
             ]
         shrink = (peak - new_peak).exp()

@@ -44,35 +44,37 @@ PAGE_WIDTH = 7.2
 """Width of a full-width picture, in inches."""
 
 
+SETTINGS = {
+    "figure.constrained_layout.use": True,
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "lengthgen",
+    "image.cmap": "cividis",
+}
+"""Matplotlib's settings for every picture of the book.
+
+Black, white, Matplotlib's own greys and the colours of the encodings follow the site's light and
+dark theme; other colours must be readable on both.
+"""
+
+
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the book's look: transparent, quiet axes, readable at the width of a phone."""
-    settings = {
-        "figure.facecolor": "none",
-        "axes.facecolor": "none",
-        "savefig.facecolor": "none",
-        "figure.constrained_layout.use": True,
-        "font.size": 10,
-        "axes.titlesize": 10,
-        "axes.titlelocation": "left",
-        "axes.labelsize": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.color": "#888888",
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.6,
-        "legend.frameon": False,
-        "legend.fontsize": 9,
-        "xtick.labelsize": 9,
-        "ytick.labelsize": 9,
-        "lines.linewidth": 1.8,
-        "lines.markersize": 4,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "lengthgen",
-        "image.cmap": "cividis",
-    }
-    with plt.rc_context(settings):
+    """Draw in the book's look."""
+    with plt.rc_context(SETTINGS):
         yield
 
 
@@ -112,7 +114,7 @@ def seed_lines(
 
 def mark_chance(axes: Axes, vocabulary: int = 16) -> None:
     """Draw the accuracy of guessing."""
-    axes.axhline(1 / vocabulary, color="#555555", linewidth=0.9, linestyle=":")
+    axes.axhline(1 / vocabulary, color="black", alpha=0.6, linewidth=0.9, linestyle=":")
     axes.annotate(
         "chance",
         (0.995, 1 / vocabulary),
@@ -121,7 +123,7 @@ def mark_chance(axes: Axes, vocabulary: int = 16) -> None:
         textcoords="offset points",
         ha="right",
         fontsize=8,
-        color="#555555",
+        alpha=0.6,
     )
 
 
@@ -158,7 +160,7 @@ def accuracy_by_length(
             values = [[model[length] for length in lengths] for model in models.values()]
             options = {"marker": MARKERS.get(encoding, "D")}
             label = LABELS.get(encoding, encoding)
-            seed_lines(axes, lengths, values, COLORS.get(encoding, "#333333"), label, **options)
+            seed_lines(axes, lengths, values, COLORS.get(encoding, "black"), label, **options)
         axes.set_xscale("log", base=2)
         axes.set_ylim(-0.02, 1.03)
         mark_chance(axes)

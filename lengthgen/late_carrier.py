@@ -1,7 +1,7 @@
 r"""The late carrier: the max-margin kernel as a cone program, its certificate, and its bad twins.
 
-Once the terms of the loss sum to less than $\log 2$, so that every margin is positive, gradient flow
-on a homogeneous model converges in direction (Ji and Telgarsky 2020) to a stationary point of
+Once the terms of the loss sum to less than $\log 2$, so that every margin is positive, gradient
+flow on a homogeneous model converges in direction (Ji and Telgarsky 2020) to a stationary point of
 $\min (|q|^2 + |k|^2) / 2$ under unit margins (Lyu and Li 2020). For the position-only head the same
 problem in the coefficients is convex,
 

@@ -18,6 +18,7 @@ from lengthgen.attention import HeadConfig, HeadStack
 from lengthgen.encodings import ENCODINGS
 from lengthgen.equivariance import shift_effect
 from lengthgen.evaluation import accuracy, attention
+from lengthgen.results import one_thread
 from lengthgen.task import TestSequences
 from lengthgen.training import TrainingConfig, train
 
@@ -68,7 +69,7 @@ class Panel(widgets.VBox):
         """Train with the values shown, and draw; an error is shown in the panel."""
         self.button.disabled = True
         try:
-            with figures.style():
+            with one_thread(), figures.style():
                 figure, words = self._compute(self._report, **self.values)
                 svg = io.BytesIO()
                 figure.savefig(svg, format="svg", metadata={"Date": None})
@@ -99,7 +100,7 @@ class Panel(widgets.VBox):
             f"and train yourself, run <code>make lab</code> and open "
             f"<code>notebooks/{html.escape(self._notebook)}</code>."
         )
-        page = f'<div class="lg-panel">{self.picture.value}<p class="lg-panel-note">{line}</p></div>'
+        page = f'<div class="lg-panel">{self.picture.value}<p class="lg-static">{line}</p></div>'
         return {**data, "text/html": page}, metadata
 
 
@@ -156,7 +157,9 @@ def _task(report: Report, **values: Any) -> Drawing:
 
 def task_panel() -> Panel:
     """Return chapter 1's panel: train heads and see accuracy by length."""
-    return Panel(_task, _controls("rotary", "learned", "learned-random-offset", "none"), "01_task.ipynb")
+    return Panel(
+        _task, _controls("rotary", "learned", "learned-random-offset", "none"), "01_task.ipynb"
+    )
 
 
 def _equivariance(report: Report, shift: int, **values: Any) -> Drawing:
@@ -212,7 +215,7 @@ def _pinning(report: Report, mixed_lengths: bool, **values: Any) -> Drawing:
         weights = attention(stack, test.sequences(length))
         peaks.append(pinning.peak(weights))
         figures.seed_lines(axes, range(length), weights.mean(1), figures.COLORS[values["encoding"]])
-        axes.axvline(length - 1 - values["offset"], color="#333333", linestyle="--", linewidth=0.9)
+        axes.axvline(length - 1 - values["offset"], color="black", linestyle="--", linewidth=0.9)
         axes.set_xlim(0, length - 1)
         figures.mark_training_range(axes, longest - 0.5)
         axes.set_title(f"length {length}")

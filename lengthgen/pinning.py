@@ -1,4 +1,4 @@
-"""Pinning: where a head with a learned position table attends beyond the training range, and why."""
+"""Pinning: where a head with a learned table attends beyond the training range, and why."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def position_table(stack: HeadStack) -> Float[Tensor, "models rows d_model"]:
 class LogitParts:
     r"""The four terms of an absolute head's logit, with $M = W_q W_k^\top / \sqrt{d}$.
 
-    $(e_a + p_i)^\top M (e_b + p_j) = e_a^\top M e_b + e_a^\top M p_j + p_i^\top M e_b + p_i^\top M p_j$
-    for query token a at position i and key token b at position j.
+    $(e_a + p_i)^\top M (e_b + p_j)
+    = e_a^\top M e_b + e_a^\top M p_j + p_i^\top M e_b + p_i^\top M p_j$ for query token a at position i and key token b at position j.
     """
 
     content_content: Float[Tensor, "models query_token key_token"]
@@ -110,9 +110,7 @@ def content_profile(stack: HeadStack, length: int) -> Float[Tensor, "models posi
     return logit_parts(stack, length).content_position.mean(1)
 
 
-def first_step_profile(
-    lengths: tuple[int, int], offset: int
-) -> Float[Tensor, " positions"]:
+def first_step_profile(lengths: tuple[int, int], offset: int) -> Float[Tensor, " positions"]:
     r"""Return the direction in which the first gradient step moves $b_j$, up to a factor.
 
     $b_j \propto \sum_L [1\{j = L - 1 - K\} - 1\{j < L\} / L]$ over the training lengths: targets

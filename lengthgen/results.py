@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
 
 __all__ = [
     "Result",
@@ -296,8 +295,8 @@ def _write_unit(path: Path, value: Any, config: Any, seconds: float) -> None:
 
 def _read_unit(path: Path) -> Any:
     with safe_open(path, framework="pt") as file:
-        rows = file.metadata()["rows"]
-        return json.loads(rows) if rows else {name: file.get_tensor(name) for name in file.keys()}
+        rows, names = file.metadata()["rows"], list(file.keys())
+        return json.loads(rows) if rows else {name: file.get_tensor(name) for name in names}
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -357,14 +356,18 @@ class Result:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("schema_version")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ResultError(f"{path} is damaged ({error}): move it away or pass --fresh") from None
+            raise ResultError(
+                f"{path} is damaged ({error}): move it away or pass --fresh"
+            ) from None
         if version != SCHEMA_VERSION:
             raise ResultError(
                 f"{path} has schema version {version}; this package reads {SCHEMA_VERSION}"
             )
         missing = sorted(set(cls.__dataclass_fields__) - set(content))
         if missing:
-            raise ResultError(f"{path} is damaged (no {missing[0]!r}): move it away or pass --fresh")
+            raise ResultError(
+                f"{path} is damaged (no {missing[0]!r}): move it away or pass --fresh"
+            )
         return cls(**{name: content[name] for name in cls.__dataclass_fields__})
 
     def select(self, **wanted: Any) -> list[dict[str, Any]]:

@@ -89,9 +89,7 @@ class FixedOffsetTask:
         shape = (n_sequences, length)
         return torch.randint(self.vocabulary, shape, generator=generator, dtype=torch.uint8)
 
-    def target(
-        self, tokens: UInt8[Tensor, "*batch length"]
-    ) -> Int64[Tensor, " *batch"]:
+    def target(self, tokens: UInt8[Tensor, "*batch length"]) -> Int64[Tensor, " *batch"]:
         """Return the answer of each sequence."""
         self.check_length(tokens.shape[-1])
         return tokens[..., -1 - self.offset].long()

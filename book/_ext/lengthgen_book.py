@@ -11,6 +11,7 @@ The rest mends faults of the tool chain itself; each says which.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import html
 import re
@@ -102,29 +103,39 @@ def themed_svg(source: str, label: str, key: str) -> str:
     )
 
 
+DATA_FIGURE = re.compile(
+    r'<img class="lg-figure"[^>]*\bsrc="data:image/svg\+xml;base64,([^"]+)"[^>]*>'
+)
+
+
 def inline_figures(app: Sphinx, pagename: str, body: str) -> str:
     """Replace the page's Matplotlib `<img>` by the picture itself."""
     sources = {target: Path(app.srcdir, uri) for uri, target in app.builder.images.items()}
     counter = 0
 
     def replace(match: re.Match[str]) -> str:
-        nonlocal counter
         tag = match[0]
         path = sources.get(html.unescape(match[1]))
         if path is None:
             return tag
         source = path.read_text(encoding="utf8")
-        if "matplotlib" not in source[:2000].lower():
-            return tag
+        return tag if "matplotlib" not in source[:2000].lower() else themed(tag, source)
+
+    def set_in(match: re.Match[str]) -> str:
+        return themed(match[0], base64.b64decode(match[1]).decode())
+
+    def themed(tag: str, source: str) -> str:
+        nonlocal counter
         alt = re.search(r'\balt="([^"]*)"', tag)
         label = html.unescape(alt[1]) if alt else ""
-        if not label or label == Path(match[1]).name or label.endswith(".svg"):
+        if not label or label.endswith(".svg"):  # myst-nb falls back on the file's name
             LOGGER.warning("figure %d has no alternative text", counter + 1, location=pagename)
         counter += 1
         page = hashlib.sha256(pagename.encode()).hexdigest()[:6]
         return themed_svg(source, label, f"f{page}{counter}")
 
-    return re.sub(r'<img\b[^>]*\bsrc="(?:[^"]*/)?_images/([^"/]+\.svg)"[^>]*>', replace, body)
+    body = re.sub(r'<img\b[^>]*\bsrc="(?:[^"]*/)?_images/([^"/]+\.svg)"[^>]*>', replace, body)
+    return DATA_FIGURE.sub(set_in, body)  # the pictures that live panels carry along
 
 
 def mend_body(body: str) -> str:

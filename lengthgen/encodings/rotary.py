@@ -14,7 +14,7 @@ LAYOUTS = ("interleaved", "half-split")
 
 
 def rotary_frequencies(d_head: int, base: float = 10_000.0) -> Float64[Tensor, " frequencies"]:
-    r"""Return the rotary spectrum $\omega_f = b^{-2f/d}$ for $f = 0 .. d/2 - 1$, in radians per token.
+    r"""Return the rotary spectrum $\omega_f = b^{-2f/d}$, $f = 0 .. d/2 - 1$, in radians per token.
 
     Args:
         d_head: number of rotated channels $d$, even.

@@ -76,7 +76,7 @@ def _plot(result: Result) -> Figure:
             weights = np.array(by_length[length])
             axes.bar(np.arange(len(weights)), weights, width=1.0, color=figures.COLORS[encoding])
             target = int(length) - 1 - result.config["offset"]
-            axes.plot([target], [1.04], marker="v", color="#333333", clip_on=False, markersize=5)
+            axes.plot([target], [1.04], marker="v", color="black", clip_on=False, markersize=5)
             axes.set_ylim(0, 1)
             axes.set_xlim(-0.5, int(length) - 0.5)
             figures.mark_training_range(axes, 15.5)

@@ -1,4 +1,4 @@
-"""`prop1`: is the logit at every pair of positions the kernel of their offset?"""
+"""`prop1`: the logit at every pair of positions against the kernel of their offset."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def offset_only_rows(config: _ErrorConfig) -> list[dict[str, Any]]:
 
 def _configs(config: Config) -> list[_ErrorConfig]:
     return [
-        _ErrorConfig(stack, config.n_seeds, config.offsets, config.span, config.far, config.far_span)
+        _ErrorConfig(
+            stack, config.n_seeds, config.offsets, config.span, config.far, config.far_span
+        )
         for encoding in ("rotary", "learned")
         for stack in head_stacks(encoding, config.n_seeds)
     ]

@@ -91,7 +91,9 @@ def _difference(result: Result, profile: str, wanted: dict) -> str:
     if result.profile != profile:
         found = f"profile {result.profile}, not {profile}"
     else:
-        names = [n for n in wanted if result.config.get(n) != wanted[n]] or ["another set of fields"]
+        names = [n for n in wanted if result.config.get(n) != wanted[n]] or [
+            "another set of fields"
+        ]
         values = f" = {result.config.get(names[0])}, not {wanted.get(names[0])}"
         found = f"{names[0]}{values if names[0] in wanted else ''}"
     return f"holds results of another configuration ({found}): choose another --out or pass --fresh"
@@ -115,7 +117,9 @@ def _png(experiment: Experiment, result: Result) -> bytes:
     with figures.style():
         figure = experiment.plot(result)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None})
+        figure.savefig(
+            buffer, format="png", dpi=150, facecolor="white", metadata={"Software": None}
+        )
         plt.close(figure)
     return buffer.getvalue()
 
