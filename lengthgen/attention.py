@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor, nn
 
-from lengthgen.encodings import construct, encoding_class, has_hook
+from lengthgen.encodings import HOOKS, construct, encoding_class, has_hook
 from lengthgen.task import Stream, generator_for
 
-__all__ = ["HeadConfig", "HeadStack", "Tables"]
+__all__ = ["AdditiveTables", "HeadConfig", "HeadStack", "Tables"]
 
 WEIGHTS = ("token", "query", "key", "value", "output")
 """Names of the parameters that every head has; the encoding's own follow as `encoding.NAME`."""
@@ -111,6 +111,51 @@ class Tables:
         if self.position_readout is not None:
             answer = answer + attention @ self.position_readout
         return answer
+
+
+@dataclass(frozen=True)
+class AdditiveTables:
+    """A stack of heads whose encoding only adds position vectors, as scores between rows.
+
+    Rows are the vocabulary's embeddings followed by the position vectors. A logit is a sum of
+    four scores, so one table serves every query position, and each sequence may start elsewhere.
+
+    Args:
+        score: scaled score of each query row with each key row.
+        readout: contribution of each row to the answer's logits.
+        vocabulary: number of rows that are tokens.
+    """
+
+    score: Float[Tensor, "models rows rows"]
+    readout: Float[Tensor, "models rows vocabulary"]
+    vocabulary: int
+
+    def attention(
+        self,
+        tokens: Integer[Tensor, "models batch keys"],
+        query_tokens: Integer[Tensor, "models batch"],
+        query_positions: Integer[Tensor, "models batch"],
+        key_positions: Integer[Tensor, "models batch keys"],
+        mask: Tensor,
+    ) -> Float[Tensor, "models batch keys"]:
+        """Return attention weights of sequences whose tokens stand at `key_positions`."""
+        queries = torch.cat([query_tokens, self.vocabulary + query_positions], dim=1)
+        rows = queries[..., None].expand(-1, -1, self.score.shape[2])
+        of_token, of_position = self.score.gather(1, rows).chunk(2, dim=1)
+        by_row = of_token + of_position  # (models, batch, rows)
+        logits = by_row.gather(2, tokens) + by_row.gather(2, self.vocabulary + key_positions)
+        return logits.masked_fill(~mask, -torch.inf).softmax(-1)
+
+    def answer(
+        self,
+        tokens: Integer[Tensor, "models batch keys"],
+        key_positions: Integer[Tensor, "models batch keys"],
+        attention: Float[Tensor, "models batch keys"],
+    ) -> Float[Tensor, "models batch vocabulary"]:
+        """Return the answer's logits: attention mass per row times readout."""
+        mass = attention.new_zeros(*attention.shape[:2], self.readout.shape[1])
+        mass = mass.scatter_add(2, tokens, attention)
+        return mass.scatter_add(2, self.vocabulary + key_positions, attention) @ self.readout
 
 
 class HeadStack:
@@ -214,50 +259,66 @@ class HeadStack:
         query_positions: Int[Tensor, " queries"],
         key_positions: Int[Tensor, " positions"],
         query_index: Int[Tensor, " models"] | None = None,
-        key_index: Int[Tensor, "models keys"] | None = None,
     ) -> Tables:
         """Return the stack as lookup tables for one query position per model.
 
         Args:
             query_positions: the one query position, or several, of which `query_index` chooses.
-            key_positions: the key positions, or a larger set, of which `key_index` chooses.
+            key_positions: the key positions.
             query_index: which query position each model uses; the first by default.
-            key_index: which key positions each model uses; all by default.
         """
         if query_index is None:
             query_index = torch.zeros(self.n_models, dtype=torch.long)
         vectors = query_vectors = self.hook("embed", key_positions)
         if query_positions is not key_positions:
             query_vectors = self.hook("embed", query_positions)
-        chosen = _take(vectors, key_index)
-        query = self._placed("query", query_vectors, query_positions, query_index[:, None])
+        query = self._placed("query", query_vectors, query_positions, query_index)
         query = query[:, :, 0] / self.config.d_head**0.5
         if has_hook(self.encodings[0], "transform_key"):
-            key = self._placed("key", vectors, key_positions, key_index)
+            key = self._placed("key", vectors, key_positions)
             logit = (query @ key.flatten(1, 2).transpose(1, 2)).unflatten(-1, key.shape[1:3])
         else:  # the logit is a sum of a token's and a position's part
-            key = self._rows(chosen) @ self.parameters["key"]
+            key = self._rows(vectors) @ self.parameters["key"]
             logit = self._token_plus_position(query @ key.transpose(1, 2), dim=2)
         bias = self.hook("bias", query_positions, key_positions)
         if bias is not None:
             bias = bias.expand(self.n_models, -1, -1)[torch.arange(self.n_models), query_index]
-            bias = bias if key_index is None else bias.gather(1, key_index)
             logit = logit + bias[:, None, None]
-        n_keys = len(key_positions) if key_index is None else key_index.shape[1]
-        readout = self._rows(chosen) @ (self.parameters["value"] @ self.parameters["output"])
+        readout = self._rows(vectors) @ (self.parameters["value"] @ self.parameters["output"])
         vocabulary = self.config.vocabulary
         return Tables(
-            logit.expand(-1, -1, -1, n_keys),
+            logit.expand(-1, -1, -1, len(key_positions)),
             readout[:, :vocabulary],
-            None if chosen is None else readout[:, vocabulary:],
+            None if vectors is None else readout[:, vocabulary:],
         )
 
-    def _placed(
-        self, side: str, vectors: Tensor | None, positions: Tensor, index: Tensor | None
-    ) -> Tensor:
-        """Return queries or keys of every token at the chosen positions, (models, token, keys, d).
+    @property
+    def additive(self) -> bool:
+        """Whether position enters through added vectors alone."""
+        hooks = [hook for hook in HOOKS if has_hook(self.encodings[0], hook)]
+        return hooks == ["embed"]
 
-        The last axes are (token, 1, d) where nothing depends on position.
+    def additive_tables(self, positions: Int[Tensor, " positions"]) -> AdditiveTables:
+        """Return the stack as scores between rows; positions are rows in the order given.
+
+        Raises:
+            ValueError: position enters through another hook than `embed`.
+        """
+        if not self.additive:
+            raise ValueError(f"encoding {self.config.encoding!r} is more than added vectors")
+        rows = self._rows(self.hook("embed", positions))
+        query = rows @ self.parameters["query"] / self.config.d_head**0.5
+        score = query @ (rows @ self.parameters["key"]).transpose(1, 2)
+        readout = rows @ (self.parameters["value"] @ self.parameters["output"])
+        return AdditiveTables(score, readout, self.config.vocabulary)
+
+    def _placed(
+        self, side: str, vectors: Tensor | None, positions: Tensor, index: Tensor | None = None
+    ) -> Tensor:
+        """Return queries or keys of every token at every position, (models, token, keys, d).
+
+        With an index (models,), only at one position per model. The last axes are (token, 1, d)
+        where nothing depends on position.
         """
         moves = has_hook(self.encodings[0], f"transform_{side}")
         rows = self._rows(vectors if moves else _take(vectors, index)) @ self.parameters[side]
@@ -362,10 +423,9 @@ def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, T
 
 
 def _take(x: Tensor | None, index: Tensor | None) -> Tensor | None:
-    """Choose positions (second to last axis) per model by an index (models, keys)."""
+    """Choose one position (second to last axis) per model by an index (models,)."""
     if x is None or index is None:
         return x
-    models, n_keys = index.shape
-    x = x.expand(models, *x.shape[1:])
-    index = index.view(models, *[1] * (x.dim() - 3), n_keys, 1)
-    return x.gather(-2, index.expand(*x.shape[:-2], n_keys, x.shape[-1]))
+    x = x.expand(len(index), *x.shape[1:])
+    index = index.view(-1, *[1] * (x.dim() - 1))
+    return x.gather(-2, index.expand(*x.shape[:-2], 1, x.shape[-1]))

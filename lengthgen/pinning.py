@@ -43,7 +43,8 @@ class LogitParts:
     r"""The four terms of an absolute head's logit, with $M = W_q W_k^\top / \sqrt{d}$.
 
     $(e_a + p_i)^\top M (e_b + p_j)
-    = e_a^\top M e_b + e_a^\top M p_j + p_i^\top M e_b + p_i^\top M p_j$ for query token a at position i and key token b at position j.
+    = e_a^\top M e_b + e_a^\top M p_j + p_i^\top M e_b + p_i^\top M p_j$
+    for query token a at position i and key token b at position j.
     """
 
     content_content: Float[Tensor, "models query_token key_token"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -102,28 +103,34 @@ class _Batches:
 
     tokens: Tensor  # (models, steps, batch, longest), uint8
     lengths: Tensor  # (models, steps)
-    starts: Tensor  # (models, steps)
+    starts: Tensor  # (models, steps, batch), first position of each sequence
 
-    @property
-    def moving(self) -> bool:
-        """Whether sequences start anywhere but at position 0."""
-        return bool(self.starts.any())
+    @functools.cached_property
+    def n_positions(self) -> int:
+        """Number of positions that any sequence reaches."""
+        return int((self.starts.amax(2) + self.lengths).max())
 
     @classmethod
     def draw(cls, config: TrainingConfig, stack: HeadStack) -> _Batches:
         n_starts = getattr(stack.encodings[0], "n_starts", lambda length: 1)
         shortest, longest = config.lengths
         room = torch.tensor([n_starts(length) for length in range(longest + 1)])
+        if room.max() > 1 and not stack.additive:
+            raise ValueError(
+                f"encoding {config.head.encoding!r} draws first positions, which needs an "
+                "encoding that defines the hook embed and no other"
+            )
         tokens, lengths, starts = [], [], []
         for seed, offset in config.models:
             generator = generator_for(Stream.TRAINING_DATA, seed, offset)
             drawn = torch.randint(shortest, longest + 1, (config.steps,), generator=generator)
-            uniform = torch.rand(config.steps, generator=generator, dtype=torch.float64)
+            shape = (config.steps, config.batch_size)
+            uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
             task = FixedOffsetTask(offset, config.head.vocabulary)
             sequences = task.sample(config.steps * config.batch_size, longest, generator)
             tokens.append(sequences.view(config.steps, config.batch_size, longest))
             lengths.append(drawn)
-            starts.append((uniform * room[drawn]).long())
+            starts.append((uniform * room[drawn, None]).long())
         return cls(torch.stack(tokens), torch.stack(lengths), torch.stack(starts))
 
 
@@ -187,13 +194,19 @@ def _losses(stack: HeadStack, config: TrainingConfig, batches: _Batches, step: i
     tokens = batches.tokens[:, step].long()
     column = torch.arange(tokens.shape[2])
     last = length - 1
-    positions = torch.arange(int((start + length).max()) if batches.moving else len(column))
-    key_index = (start[:, None] + column).clamp(max=len(positions) - 1) if batches.moving else None
-    tables = stack.tables(positions, positions, start + last, key_index)
-    task_offset = torch.tensor([offset for _, offset in config.models])
+    mask = (column <= last[:, None])[:, None]
     query = _column(tokens, last)
-    attention = tables.attention(tokens, query, (column <= last[:, None])[:, None])
-    answer, target = tables.answer(tokens, attention), _column(tokens, last - task_offset)
+    if stack.additive:
+        tables = stack.additive_tables(torch.arange(batches.n_positions))
+        key_positions = (start[..., None] + column).clamp(max=batches.n_positions - 1)
+        query_positions = start + last[:, None]
+        attention = tables.attention(tokens, query, query_positions, key_positions, mask)
+        answer = tables.answer(tokens, key_positions, attention)
+    else:
+        tables = stack.tables(column, column, last)
+        attention = tables.attention(tokens, query, mask)
+        answer = tables.answer(tokens, attention)
+    target = _column(tokens, last - torch.tensor([offset for _, offset in config.models]))
     loss = cross_entropy(answer.flatten(0, 1), target.flatten(), reduction="none")
     return loss.view(stack.n_models, -1).mean(1)
 

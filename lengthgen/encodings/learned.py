@@ -47,8 +47,8 @@ class Learned(PositionalEncoding):
 class LearnedRandomOffset(Learned):
     r"""A learned table whose training sequences start at a random row.
 
-    The start is uniform on $0 .. R - L$ for each sequence length $L$, with $R$ = `max_length`
-    rows, so that every row is trained. Evaluation starts at row 0.
+    Each sequence of length $L$ starts at a row drawn uniformly from $0 .. R - L$, with
+    $R$ = `rows`, so that every row is trained. Evaluation starts at row 0.
 
     Source: the simplest member of the family of Ruoss et al. (2023), randomized positions.
     """

@@ -24,9 +24,13 @@ FIT = 0.99
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of `multiseed`; an encoding with a table is tested as far as its table reaches."""
+    """Settings of `multiseed`; an encoding with a table is tested as far as its table reaches.
 
-    n_seeds: int = 20
+    40 seeds: with 20, the standard error of the mean at offset 1 and length 48, where single
+    rotary heads fall to 0.6, is as large as its distance from the criterion.
+    """
+
+    n_seeds: int = 40
     offsets: tuple[int, ...] = OFFSETS
     encodings: tuple[str, ...] = ("rotary", "learned", "learned-random-offset")
     lengths: tuple[int, ...] = (16, 17, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)

@@ -49,7 +49,7 @@ def offset_only_rows(config: _ErrorConfig) -> list[dict[str, Any]]:
     training = config.training
     models = [m for m in training.models if m[0] < config.n_seeds and m[1] in config.offsets]
     stack = load_heads(training).select([training.models.index(model) for model in models])
-    reference = kernel(stack.map(Tensor.double), config.span)
+    reference = kernel(stack.map(Tensor.double), config.span - 1)
     variants = {training.head.encoding: stack}
     if training.head.encoding == "rotary":
         faulty = replace(training.head, encoding=RoundedProductRotary)
