@@ -11,9 +11,10 @@ from IPython.display import HTML
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from lengthgen import figures
+from lengthgen.claims import WORDS, check_claims
 from lengthgen.results import Result, project_root
 
-__all__ = ["agreement", "begin", "frozen", "glue_all", "provenance"]
+__all__ = ["agreement", "begin", "frozen", "glue_all", "ledger", "provenance"]
 
 
 def begin() -> None:
@@ -79,3 +80,39 @@ def glue_all(prefix: str, values: Mapping[str, Any]) -> None:
 
     for name, value in values.items():
         glue(f"{prefix}-{name}", value, display=False)
+
+
+def ledger(prefix: str) -> HTML:
+    """Return the claims of one prefix, held against the frozen results, as a table.
+
+    Raises:
+        ValueError: no claim has this prefix.
+    """
+    verdicts = check_claims(project_root() / "results")
+    chosen = [verdict for verdict in verdicts if verdict.id.startswith(f"{prefix}.")]
+    if not chosen:
+        prefixes = sorted({verdict.id.split(".")[0] for verdict in verdicts})
+        raise ValueError(f"no claim starts with {prefix!r}; choose from {', '.join(prefixes)}")
+    rows = []
+    for verdict in chosen:
+        name = html.escape(verdict.experiment)
+        seeds = len(frozen(verdict.experiment).seeds)
+        cells = (
+            f"<code>{html.escape(verdict.id)}</code>",
+            html.escape(verdict.statement),
+            html.escape(verdict.source),
+            f"{verdict.value:.4g}",
+            html.escape(verdict.criterion.replace(">=", "≥").replace("<=", "≤")),
+            f"<strong>{WORDS[verdict.passed]}</strong>",
+            f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" if seeds > 1 else ""}',
+        )
+        first, *rest = cells
+        rows.append(
+            f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{c}</td>" for c in rest) + "</tr>"
+        )
+    heads = ("claim", "statement", "source", "value", "criterion", "verdict", "data")
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return HTML(
+        f'<div class="pst-scrollable-table-container"><table class="table lg-ledger">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )

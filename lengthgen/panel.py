@@ -13,16 +13,24 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
 
-from lengthgen import figures, pinning
+from lengthgen import dilution, figures, linear, pinning
 from lengthgen.attention import HeadConfig, HeadStack
 from lengthgen.encodings import ENCODINGS
 from lengthgen.equivariance import shift_effect
 from lengthgen.evaluation import accuracy, attention
+from lengthgen.readout import sampled_accuracy
 from lengthgen.results import one_thread
 from lengthgen.task import TestSequences
 from lengthgen.training import TrainingConfig, train
 
-__all__ = ["Panel", "equivariance_panel", "pinning_panel", "task_panel"]
+__all__ = [
+    "Panel",
+    "dilution_panel",
+    "equivariance_panel",
+    "linear_panel",
+    "pinning_panel",
+    "task_panel",
+]
 
 Report = Callable[[int, int, HeadStack, torch.Tensor], None]
 Drawing = tuple[Figure, str]
@@ -233,3 +241,117 @@ def pinning_panel() -> Panel:
     controls = _controls("learned", "rotary")
     controls["mixed_lengths"] = widgets.Checkbox(True, description="mixed training lengths")
     return Panel(_pinning, controls, "03_absolute_pinning.ipynb")
+
+
+def _linear(report: Report, top: float, offset: int, log10_steps: float) -> Drawing:
+    target = torch.tensor([offset])
+    frequencies, reach = linear.scaled_midpoints(16, top), torch.arange(LINEAR_LENGTHS[-1])
+    waves = linear.design_matrix(frequencies, reach)
+    design, metric = waves[:16], linear.loss_metric()
+    wanted = linear.impulse(target, 16)
+    step_size = 0.5 * linear.largest_step(design, metric)
+    steps = torch.tensor([round(10**log10_steps)])
+    walked = linear.descent_closed_form(design, wanted, metric, step_size, steps)[0]
+    loss = float(linear.squared_loss(walked, design, wanted, metric))
+    kernels = {
+        f"after {int(steps):,} steps": (walked, figures.COLORS["rotary"]),
+        "limit": (linear.minimum_norm(design, wanted), figures.COLORS["learned"]),
+    }
+    figure, ((left, right),) = figures.panels(1, 2, height=2.9)
+    at_48 = []
+    for label, (theta, color) in kernels.items():
+        kernel = theta @ waves.T
+        accuracies = [
+            float(
+                sampled_accuracy(
+                    kernel[:, :length].contiguous(),
+                    target,
+                    16,
+                    2_000,
+                    torch.Generator().manual_seed(length),
+                )
+            )
+            for length in LINEAR_LENGTHS
+        ]
+        at_48.append(accuracies[LINEAR_LENGTHS.index(48)])
+        left.plot(reach[:48], kernel[0, :48], ".-", color=color, label=label, linewidth=1)
+        right.plot(LINEAR_LENGTHS, accuracies, "o-", color=color)
+    left.set_xlim(-0.5, 47.5)
+    figures.mark_training_range(left, 15.5)
+    left.set_xlabel("offset (tokens)")
+    left.set_ylabel("kernel w")
+    left.legend(loc="lower left")
+    figures.mark_chance(right)
+    right.set_ylim(-0.02, 1.03)
+    right.set_xlabel("length (tokens)")
+    right.set_ylabel("accuracy")
+    return figure, (
+        f"loss {loss:.1e} after {int(steps):,} steps: accuracy {at_48[0]:.2f} at length 48; "
+        f"in the limit {at_48[1]:.2f}"
+    )
+
+
+LINEAR_LENGTHS = (16, 20, 24, 32, 40, 48, 56, 64)
+
+
+def linear_panel() -> Panel:
+    """Return chapter 6's panel: widen the band, stop descent early, and see the kernel."""
+    wide = {"description_width": "9rem"}
+    controls = {
+        "top": widgets.FloatSlider(
+            0.8, min=0.5, max=1.0, step=0.05, description="top frequency / pi", style=wide
+        ),
+        "offset": widgets.IntSlider(2, 1, 8, description="offset (tokens)", style=wide),
+        "log10_steps": widgets.FloatSlider(
+            1.0, min=0.0, max=6.0, step=0.5, description="log10 of steps", style=wide
+        ),
+    }
+    return Panel(_linear, controls, "06_linear_control.ipynb")
+
+
+DILUTION_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+@torch.no_grad()
+def _dilution(report: Report, scale: float, n_aliases: int, **values: Any) -> Drawing:
+    _, stack = _trained(report, "rotary", **values)
+    offsets, lengths = [values["offset"]] * stack.n_models, list(DILUTION_LENGTHS)
+    logits = scale * dilution.offset_logits(stack, max(lengths))
+    anywhere = torch.tensor([0])
+    readouts = stack.tables(anywhere, anywhere).token_readout
+    weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
+    test = TestSequences(2_000)
+    measured = dilution.measure(weights, readouts, offsets, lengths, test).accuracy
+    models = [dilution.mass_model(one, offsets[0], lengths, n_aliases) for one in logits]
+    draws = dilution.Draws(16_000, n_aliases=n_aliases, seed=1_000)
+    law = dilution.predicted_accuracy(torch.stack(models), readouts, draws)
+    figure, grid = figures.panels(1, 1, height=3.2)
+    axes = grid[0, 0]
+    for seed in range(stack.n_models):
+        named = {"label": "law"} if seed == 0 else {}
+        axes.plot(lengths, law[seed], color=figures.COLORS["rotary"], linewidth=1.2, **named)
+        named = {"label": f"{test.n_sequences:,} sequences"} if seed == 0 else {}
+        axes.plot(lengths, measured[seed], "o", color="black", markersize=3, **named)
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(-0.02, 1.03)
+    axes.set_xlabel("length (tokens)")
+    axes.set_ylabel("accuracy")
+    figures.mark_chance(axes)
+    figures.mark_training_range(axes, values["training_length"])
+    axes.legend(loc="lower left")
+    return figure, (
+        f"largest difference between law and measurement {(law - measured).abs().max():.3f}; "
+        f"mean accuracy {measured[:, -1].mean():.2f} at length {lengths[-1]}"
+    )
+
+
+def dilution_panel() -> Panel:
+    """Return chapter 5's panel: train rotary heads, change their logits, and see the law follow."""
+    controls = _controls("rotary")
+    del controls["encoding"]
+    wide = {"description_width": "9rem"}
+    controls["scale"] = widgets.FloatSlider(
+        1.0, min=0.5, max=2.0, step=0.1, description="logits times", style=wide
+    )
+    controls["n_aliases"] = widgets.IntSlider(16, 0, 32, description="exact aliases", style=wide)
+    return Panel(_dilution, controls, "05_dilution_law.ipynb")

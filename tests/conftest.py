@@ -1,0 +1,65 @@
+"""What the tests of the package share: a private cache, one thread, small heads."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from lengthgen.attention import HeadConfig
+from lengthgen.training import TrainingConfig
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+SMALL = {"vocabulary": 5, "d_model": 8, "d_head": 8, "max_length": 64}
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    """A cache of its own for every test; nothing a test computes outlives it."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("LENGTHGEN_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def small_head():
+    """`small_head("rotary", width=4)`: five tokens, eight channels, 64 positions."""
+
+    def small_head(encoding="rotary", sizes=None, **options):
+        return HeadConfig(encoding, options, **SMALL | (sizes or {}))
+
+    return small_head
+
+
+@pytest.fixture(scope="session")
+def small_training(small_head):
+    """`small_training("learned", steps=5)`: two seeds, two offsets, three steps."""
+
+    def small_training(encoding="rotary", head=None, **values):
+        defaults = {
+            "seeds": (0, 1),
+            "offsets": (1, 3),
+            "lengths": (5, 8),
+            "steps": 3,
+            "batch_size": 8,
+        }
+        return TrainingConfig(head or small_head(encoding), **defaults | values)
+
+    return small_training
+
+
+@pytest.fixture
+def edit_json():
+    """`edit_json(path, profile="paper")`: replace entries of a JSON file."""
+
+    def edit_json(path, **changes):
+        content = json.loads(path.read_text())
+        content |= changes
+        path.write_text(json.dumps(content))
+
+    return edit_json
