@@ -16,6 +16,7 @@ __all__ = [
     "COLORS",
     "LABELS",
     "accuracy_by_length",
+    "log_lengths",
     "mark_chance",
     "mark_training_range",
     "panels",
@@ -54,6 +55,7 @@ SETTINGS = {
     "axes.spines.right": False,
     "axes.grid": True,
     "grid.linewidth": 0.6,
+    "grid.alpha": 0.4,
     "legend.frameon": False,
     "legend.fontsize": 9,
     "xtick.labelsize": 9,
@@ -127,6 +129,15 @@ def mark_chance(axes: Axes, vocabulary: int = 16) -> None:
     )
 
 
+def log_lengths(axes: Axes, lengths: Sequence[int]) -> None:
+    """Put lengths on a logarithmic axis, with plain numbers at every other power of two."""
+    axes.set_xscale("log", base=2)
+    first, last = min(lengths).bit_length() - 1, max(lengths).bit_length()
+    ticks = [2**power for power in range(first, last + 1, 2)]
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.minorticks_off()
+
+
 def mark_training_range(axes: Axes, longest: int) -> None:
     """Shade the lengths (or positions) seen in training."""
     axes.axvspan(axes.get_xlim()[0], longest, color="#888888", alpha=0.15, linewidth=0)
@@ -161,7 +172,7 @@ def accuracy_by_length(
             options = {"marker": MARKERS.get(encoding, "D")}
             label = LABELS.get(encoding, encoding)
             seed_lines(axes, lengths, values, COLORS.get(encoding, "black"), label, **options)
-        axes.set_xscale("log", base=2)
+        log_lengths(axes, lengths)
         axes.set_ylim(-0.02, 1.03)
         mark_chance(axes)
         if by_offset:

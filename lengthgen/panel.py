@@ -312,7 +312,6 @@ def linear_panel() -> Panel:
 DILUTION_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
-@torch.no_grad()
 def _dilution(report: Report, scale: float, n_aliases: int, **values: Any) -> Drawing:
     _, stack = _trained(report, "rotary", **values)
     offsets, lengths = [values["offset"]] * stack.n_models, list(DILUTION_LENGTHS)

@@ -37,19 +37,20 @@ def plain_accuracy(stack, offsets, length, test):
     return (answer.argmax(-1) == targets).float().mean(-1)
 
 
-@pytest.mark.parametrize("encoding", EVERY)
-@pytest.mark.parametrize("block", [7, 16])
+@pytest.mark.parametrize(
+    ("encoding", "block"), [*((encoding, 16) for encoding in EVERY), ("learned", 7), ("rotary", 7)]
+)
 def test_streaming_accuracy_is_that_of_the_plain_head(small_head, encoding, block):
     """Exactly: float64 sums in another order move no answer of a few hundred."""
     stack = sharp_stack(small_head, encoding, range(11))  # not a multiple of the columns
     offsets = [1, 2, 4, 6, 1, 3, 5, 2, 6, 1, 4]
-    lengths = [7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64]
+    lengths = [7, 8, 16, 17, 33, 64]
     test = TestSequences(90, vocabulary=5, block=block)
     table = accuracy(stack, offsets, lengths, test)
     assert table.shape == (11, len(lengths))
     for column, length in enumerate(lengths):
         assert torch.equal(table[:, column], plain_accuracy(stack, offsets, length, test))
-    assert len(table.unique()) > 20  # heads differ, so equality says something
+    assert len(table.unique()) > 5  # heads differ, so equality says something
 
 
 def test_float32_accuracy_is_that_of_the_plain_head_up_to_ties(small_head):
@@ -133,7 +134,7 @@ def test_attention_is_that_of_the_plain_head(small_head, encoding):
 @pytest.mark.parametrize("length", [0, 1, 3])
 def test_a_length_that_does_not_hold_the_offset_is_refused(small_head, length):
     stack = sharp_stack(small_head, "rotary", (0, 1))
-    with pytest.raises(ValueError, match=rf"length={length} .*offset=3.*at least 4"):
+    with pytest.raises(ValueError, match=rf"length={length} is too short for offset="):
         accuracy(stack, [1, 3], [20, length], TestSequences(5, 5))
 
 

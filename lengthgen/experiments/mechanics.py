@@ -223,8 +223,12 @@ def _plot(result: Result) -> Figure:
         for row in rows:
             color = figures.COLORS["learned"]
             axes.plot(lengths, list(row["peaks"].values()), color=color, alpha=0.4, linewidth=0.9)
-        axes.plot(lengths, [n - 1 - offset for n in lengths], "--", color=figures.COLORS["rotary"])
-        axes.set_xscale("log", base=2)
+        axes.plot([], [], color=color, label="peak of a learned absolute head, one line a seed")
+        targets = [length - 1 - offset for length in lengths]
+        axes.plot(
+            lengths, targets, "--", color="black", label="target, where a relative head looks"
+        )
+        figures.log_lengths(axes, lengths)
         axes.set_yscale("symlog", base=2, linthresh=16)
         axes.axhspan(0, 15, color="#888888", alpha=0.15, linewidth=0)
         axes.set_title(f"offset {offset}")
@@ -232,6 +236,7 @@ def _plot(result: Result) -> Figure:
         axes.set_xlabel("length (tokens)")
     for axes in grid[:, 0]:
         axes.set_ylabel("peak position")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
 
