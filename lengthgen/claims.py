@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lengthgen.results import Result
+from lengthgen.results import Result, ResultError
 
 __all__ = ["CLAIMS", "Claim", "Verdict", "check_claims", "markdown_table", "text_table"]
 
@@ -68,14 +68,14 @@ def check_claims(folder: Path, claims: tuple[Claim, ...] | None = None) -> list[
     """Hold every claim against the results in a folder.
 
     Raises:
-        ResultError: a result is damaged.
+        ResultError: a result is damaged or lacks what a claim is about.
     """
     verdicts = []
     for claim in CLAIMS if claims is None else claims:
         path = folder / f"{claim.experiment}.json"
         value = passed = None
         if path.exists():
-            value = float(claim.measure(Result.load(path)))
+            value = _measured(claim, path)
             passed = claim.passes(value)
         verdicts.append(
             Verdict(
@@ -89,6 +89,17 @@ def check_claims(folder: Path, claims: tuple[Claim, ...] | None = None) -> list[
             )
         )
     return verdicts
+
+
+def _measured(claim: Claim, path: Path) -> float:
+    result = Result.load(path)
+    try:
+        return float(claim.measure(result))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ResultError(
+            f"{path} does not hold what claim {claim.id} is about "
+            f"({type(error).__name__}: {error}): run `lengthgen reproduce {claim.experiment} --fresh`"
+        ) from error
 
 
 WORDS = {True: "holds", False: "FAILS", None: "no result"}

@@ -66,7 +66,7 @@ class Panel(widgets.VBox):
         bottom = widgets.HBox([self.button, self.bar, self.status])
         super().__init__([widgets.HBox(list(controls.values()), layout={"flex_flow": "wrap"})])
         self.children = (*self.children, bottom, self.picture)
-        self.update()
+        self._draw()  # a first picture that fails must fail the chapter, and with it the build
 
     @property
     def values(self) -> dict[str, Any]:
@@ -77,22 +77,26 @@ class Panel(widgets.VBox):
         """Train with the values shown, and draw; an error is shown in the panel."""
         self.button.disabled = True
         try:
-            with one_thread(), figures.style():
-                figure, words = self._compute(self._report, **self.values)
-                svg = io.BytesIO()
-                figure.savefig(svg, format="svg", metadata={"Date": None})
-                plt.close(figure)
+            self._draw()
         except (ValueError, RuntimeError) as error:
             self.status.value = str(error)
-        else:
-            data = base64.b64encode(svg.getvalue()).decode()
-            self.picture.value = (
-                f'<img class="lg-figure" alt="{html.escape(words, quote=True)}" '
-                f'src="data:image/svg+xml;base64,{data}">'
-            )
-            self.status.value = words
         finally:
             self.button.disabled = False
+
+    def _draw(self) -> None:
+        values = self.values
+        with one_thread(), figures.style():
+            figure, words = self._compute(self._report, **values)
+            svg = io.BytesIO()
+            figure.savefig(svg, format="svg", metadata={"Date": None})
+            plt.close(figure)
+        data = base64.b64encode(svg.getvalue()).decode()
+        self.picture.value = (
+            f'<img class="lg-figure" alt="{html.escape(words, quote=True)}" '
+            f'src="data:image/svg+xml;base64,{data}">'
+        )
+        self.status.value = words
+        self._drawn = values
 
     def _report(self, step: int, steps: int, stack: HeadStack, losses: torch.Tensor) -> None:
         if step % 10 == 0 or step == steps:
@@ -102,7 +106,7 @@ class Panel(widgets.VBox):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        settings = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in self.values.items())
+        settings = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in self._drawn.items())
         line = (
             f"A snapshot of the live panel ({html.escape(settings)}). To change these settings "
             f"and train yourself, run <code>make lab</code> and open "

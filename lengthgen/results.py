@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import torch
@@ -43,8 +45,8 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 PACKAGE = "lengthgen"
-WITHOUT_NUMBERS = {f"{PACKAGE}.results", f"{PACKAGE}.figures"}
-"""Modules that cannot change a number: this one keeps numbers, the other draws them."""
+WITHOUT_NUMBERS = {f"{PACKAGE}.{name}" for name in ("results", "figures", "experiments.experiment")}
+"""Modules that cannot change a number: they keep numbers, draw them and order their making."""
 
 
 class ResultError(ValueError):
@@ -181,6 +183,38 @@ def _is_bare_string(node: ast.AST) -> bool:
     )
 
 
+def _classes(value: Any) -> list[type]:
+    """Return the classes in a configuration."""
+    if isinstance(value, type):
+        return [value]
+    if is_dataclass(value):
+        value = [getattr(value, name) for name in value.__dataclass_fields__]
+    parts = value.values() if isinstance(value, dict) else value
+    return [c for p in parts for c in _classes(p)] if isinstance(value, (dict, list, tuple)) else []
+
+
+def _class_code(found: type) -> str:
+    """Return a text that changes with the methods and constants of a class and its bases."""
+    if found.__module__.startswith(PACKAGE):
+        return code_hash(found.__module__)
+    parts = []
+    for base in found.__mro__:
+        if base.__module__.split(".")[0] in ("builtins", "torch", PACKAGE):
+            continue
+        for name, member in sorted(vars(base).items()):
+            code = getattr(inspect.unwrap(getattr(member, "__func__", member)), "__code__", None)
+            if code is not None:
+                parts.append(f"{name}: {_code_text(code)}")
+            elif isinstance(member, (bool, int, float, str, tuple)) and not name.startswith("__"):
+                parts.append(f"{name} = {member!r}")
+    return "\n".join(parts)
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [_code_text(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {code.co_varnames} {constants}"
+
+
 # -- units ----------------------------------------------------------------------------------------
 
 
@@ -199,8 +233,12 @@ class Unit:
         return _find_unit, (self.function.__module__, self.function.__name__)
 
     def key(self, config: Any) -> str:
-        """Return the name of the value: configuration, code and PyTorch version, hashed."""
+        """Return the name of the value: configuration, code and PyTorch version, hashed.
+
+        A class in the configuration, such as a reader's own encoding, counts with its code.
+        """
         parts = [to_json(config), code_hash(self.function.__module__), torch.__version__]
+        parts += [_class_code(found) for found in _classes(config)]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
     def path(self, config: Any) -> Path:
@@ -211,19 +249,24 @@ class Unit:
         """Tell whether the value is in the cache."""
         return self.path(config).exists()
 
+    def seconds(self, config: Any) -> float:
+        """Return what computing the kept value took, on one thread."""
+        with safe_open(self.path(config), framework="pt") as file:
+            return float(file.metadata()["seconds"])
+
     def __call__(self, config: Any) -> Any:
         """Return the value, from the cache if it is there and whole."""
         path = self.path(config)
         if path.exists():
             try:
                 return _read_unit(path)
-            except (SafetensorError, OSError, ValueError, KeyError):
+            except (SafetensorError, OSError, ValueError, KeyError, TypeError):
                 path.unlink(missing_ok=True)  # damaged: compute it again
         began = time.perf_counter()
         with one_thread():
             value = self.function(config)
         _write_unit(path, value, config, time.perf_counter() - began)
-        return value
+        return _read_unit(path)  # what any later call gets
 
 
 def unit(function: Callable[[Any], Any]) -> Unit:
@@ -318,7 +361,7 @@ class Result:
         seeds: every seed used.
         rows: one dictionary per measurement.
         summary: named numbers over the rows.
-        seconds: what computing it took, in seconds; units from the cache count nothing.
+        seconds: what computing its units took on one thread, added up, cached ones included.
         environment: versions, processor, and the hash of the code.
     """
 
@@ -358,7 +401,7 @@ class Result:
             ResultError: the file is damaged or of another schema.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
             version = content.pop("schema_version")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ResultError(
@@ -368,16 +411,19 @@ class Result:
             raise ResultError(
                 f"{path} has schema version {version}; this package reads {SCHEMA_VERSION}"
             )
-        missing = sorted(set(cls.__dataclass_fields__) - set(content))
-        if missing:
-            raise ResultError(
-                f"{path} is damaged (no {missing[0]!r}): move it away or pass --fresh"
-            )
+        kinds = {"config": dict, "seeds": list, "rows": list, "summary": dict, "environment": dict}
+        for name in sorted(cls.__dataclass_fields__):
+            if name not in content or not isinstance(content[name], kinds.get(name, object)):
+                raise ResultError(f"{path} is damaged ({name!r}): move it away or pass --fresh")
         return cls(**{name: content[name] for name in cls.__dataclass_fields__})
 
     def select(self, **wanted: Any) -> list[dict[str, Any]]:
         """Return the rows with these values, e.g. `select(encoding="rotary", length=48)`."""
         return [row for row in self.rows if all(row.get(k) == v for k, v in wanted.items())]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
 
 
 def environment(module: str) -> dict[str, Any]:

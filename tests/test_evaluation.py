@@ -9,7 +9,7 @@ from lengthgen.evaluation import AccuracyConfig, accuracy, accuracy_rows, attent
 from lengthgen.task import TestSequences
 from lengthgen.training import TrainingConfig
 
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=8, deadline=None)
 SHARP = {"learned": {"std": 0.7}, "learned-random-offset": {"std": 0.7}}
 
 

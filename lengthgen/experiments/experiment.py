@@ -92,6 +92,6 @@ class Experiment:
             seeds=list(range(config.n_seeds)),
             rows=rows,
             summary=to_json(summary),
-            seconds=round(time.perf_counter() - began, 2),
+            seconds=round(sum(unit.seconds(unit_config) for unit, unit_config in work), 2),
             environment=environment(self.module),
         )

@@ -403,8 +403,9 @@ def _work(config: Config) -> Iterator[tuple[Unit, Any]]:
     for std in config.early_stds:
         yield early_rows, _PositionConfig(*everything, std, shares=config.early_shares)
     early = config.early_shares[:1]
-    yield late_rows, _PositionConfig(
-        *everything, config.late_std, shares=early, steps=config.late_steps
+    yield (
+        late_rows,
+        _PositionConfig(*everything, config.late_std, shares=early, steps=config.late_steps),
     )
     for training in head_stacks("rotary", config.n_seeds):
         token = _TokenConfig(
@@ -415,8 +416,9 @@ def _work(config: Config) -> Iterator[tuple[Unit, Any]]:
     for spectrum in config.others:
         few = (config.n_other_seeds, config.other_offsets)
         yield carrier_rows, _CarrierConfig(spectrum, config.other_offsets, 20_000)
-        yield late_rows, _PositionConfig(
-            *few, config.late_std, spectrum, early, config.late_steps[-1:]
+        yield (
+            late_rows,
+            _PositionConfig(*few, config.late_std, spectrum, early, config.late_steps[-1:]),
         )
         token = _TokenConfig(
             _training(config, spectrum), spectrum, ("none",), config.lengths, config.n_sequences

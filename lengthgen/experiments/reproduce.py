@@ -52,13 +52,16 @@ def reproduce(
     """
     experiments = [get(name) for name in names or NAMES]
     _check_writable(out)
+    _check_others(names or NAMES, out)
     kept = {e.name: None if fresh else _kept(e, profile, out, n_seeds) for e in experiments}
     results = []
     for experiment in experiments:
         result = kept[experiment.name]
         if result is None:
             result = _compute(experiment, profile, out, n_seeds, jobs)
-            echo(f"{experiment.name}: {len(result.rows)} rows in {result.seconds:.1f} s")
+            echo(
+                f"{experiment.name}: {len(result.rows)} rows from {result.seconds:.1f} s of computing"
+            )
         else:
             echo(f"{experiment.name}: complete, {len(result.rows)} rows kept")
         results.append(result)
@@ -70,7 +73,15 @@ def reproduce(
 def _check_writable(out: Path) -> None:
     probe = out / ".writable"
     write_atomically(probe, b"")
-    probe.unlink()
+    probe.unlink(missing_ok=True)  # another process may have been here
+
+
+def _check_others(names: Sequence[str], out: Path) -> None:
+    """Refuse damaged results that are not asked for but that RESULTS.md would list."""
+    for name in set(NAMES) - set(names):
+        path = out / f"{name}.json"
+        if path.exists():
+            Result.load(path)
 
 
 def _kept(experiment: Experiment, profile: str, out: Path, n_seeds: int | None) -> Result | None:
@@ -106,7 +117,7 @@ def _compute(
     result = experiment.run(profile, n_seeds=n_seeds, jobs=jobs, progress=True, log=lines.append)
     lines += [f"{name}: {value}" for name, value in result.environment.items()]
     lines += [f"config: {result.config}", f"summary: {result.summary}"]
-    lines += [f"{len(result.rows)} rows in {result.seconds:.2f} s", ""]
+    lines += [f"{len(result.rows)} rows from {result.seconds:.2f} s of computing", ""]
     write_atomically(out / f"{experiment.name}.png", _png(experiment, result))
     write_atomically(out / f"{experiment.name}.log", "\n".join(lines).encode())
     result.save(out)  # last: a result is complete when its JSON is there
@@ -137,6 +148,6 @@ def _results_page(out: Path) -> str:
                 f"| {get(name).title} | {r.profile} | {len(r.seeds)} | {len(r.rows)} "
                 f"| {r.seconds:.1f} |"
             )
-    lines += ["", "Seconds count what was computed, not what came from the cache.", "", "## Claims"]
-    lines += ["", markdown_table(check_claims(out)), ""]
+    lines += ["", "Seconds are of one thread, added up over units.", "", "## Claims", ""]
+    lines += [markdown_table(check_claims(out)), ""]
     return "\n".join(lines)
