@@ -138,7 +138,7 @@ def log_lengths(axes: Axes, lengths: Sequence[int]) -> None:
     axes.minorticks_off()
 
 
-def mark_training_range(axes: Axes, longest: int) -> None:
+def mark_training_range(axes: Axes, longest: float | int) -> None:
     """Shade the lengths (or positions) seen in training."""
     axes.axvspan(axes.get_xlim()[0], longest, color="#888888", alpha=0.15, linewidth=0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,16 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from lengthgen import dilution, figures, linear, pinning
+from lengthgen import carrier, dilution, figures, linear, pinning
 from lengthgen.attention import HeadConfig, HeadStack
-from lengthgen.encodings import ENCODINGS
+from lengthgen.descent import Descent, descend
+from lengthgen.encodings import ENCODINGS, rotary_frequencies
 from lengthgen.equivariance import shift_effect
 from lengthgen.evaluation import accuracy, attention
+from lengthgen.late_carrier import max_margin
+from lengthgen.position_head import PositionHead, initialize, keeps_argmax, kernel
 from lengthgen.readout import sampled_accuracy
 from lengthgen.results import one_thread
 from lengthgen.task import TestSequences
@@ -25,6 +30,7 @@ from lengthgen.training import TrainingConfig, train
 
 __all__ = [
     "Panel",
+    "carrier_panel",
     "dilution_panel",
     "equivariance_panel",
     "linear_panel",
@@ -358,3 +364,79 @@ def dilution_panel() -> Panel:
     )
     controls["n_aliases"] = widgets.IntSlider(16, 0, 32, description="exact aliases", style=wide)
     return Panel(_dilution, controls, "05_dilution_law.ipynb")
+
+
+CARRIER_LIMIT = 1_024
+CARRIER_STEPS = 1_500
+
+
+def _carrier_heads(
+    report: Report, offset: Tensor, seeds: int, std: float, level: float
+) -> PositionHead:
+    """Train position-only heads until each is at or below a loss, and keep it there."""
+    head = initialize(range(seeds), std, rotary_frequencies(32))
+    query, key = head.query, head.key
+    for step, (now, log_value) in enumerate(descend(head, offset, Descent())):
+        training = (log_value > math.log(level))[:, None]
+        query = torch.where(training, now.query, query)
+        key = torch.where(training, now.key, key)
+        report(step, CARRIER_STEPS, None, log_value.exp()[:, None])
+        if step == CARRIER_STEPS or not training.any():
+            report(CARRIER_STEPS, CARRIER_STEPS, None, log_value.exp()[:, None])
+            break
+    return PositionHead(query, key, head.frequencies)
+
+
+def _carrier(
+    report: Report, offset: int, initial_scale: float, training_loss: float, seeds: int
+) -> Drawing:
+    target = torch.full((seeds,), offset)
+    head = _carrier_heads(report, target, seeds, initial_scale, training_loss)
+    best = max_margin(head.frequencies, offset)
+    figure, ((left, right),) = figures.panels(1, 2, height=3.0, width_ratios=(2, 1))
+    span = torch.arange(64)
+    for coefficients, color, label in (
+        (head.coefficients, figures.COLORS["rotary"], "trained"),
+        (best.coefficients[None], "black", "max-margin"),
+    ):
+        values = kernel(coefficients, head.frequencies, span)
+        values = values - values.mean(-1, keepdim=True)
+        values = values / values.abs().amax(-1, keepdim=True)
+        figures.seed_lines(left, span, values, color, label)
+        shares = carrier.spectrum(coefficients)
+        figures.seed_lines(right, range(1, 17), shares, color)
+    left.axvline(offset, color="black", linestyle=":", linewidth=0.9)
+    figures.mark_training_range(left, 15.5)
+    left.set_xlabel("offset (tokens)")
+    left.set_ylabel("kernel / its maximum")
+    left.legend(loc="lower right", ncols=2)
+    right.set_xlabel("frequency (1 is the fastest)")
+    right.set_ylabel("share of amplitude")
+    kept = keeps_argmax(head, target, CARRIER_LIMIT)
+    aligned = carrier.alignment(head.coefficients, head.frequencies, target).mean()
+    return figure, (
+        f"{int(kept.sum())} of {seeds} heads keep their argmax at length {CARRIER_LIMIT:,}; "
+        f"mean alignment {aligned:.2f}"
+    )
+
+
+def carrier_panel() -> Panel:
+    """Return chapter 4's panel: train position-only heads from any scale to any loss."""
+    style = {"description_width": "9rem"}
+    controls = {
+        "offset": widgets.IntSlider(4, 1, 8, description="offset (tokens)", style=style),
+        "initial_scale": widgets.SelectionSlider(
+            options=[0.01, 0.04, 0.1, 0.3, 0.6, 1.0, 2.0],
+            value=1.0,
+            description="initial scale",
+            style=style,
+        ),
+        "training_loss": widgets.SelectionSlider(
+            options=[1e-1, 1e-2, 1e-4, 1e-8, 1e-16, 1e-32],
+            value=1e-4,
+            description="training loss",
+            style=style,
+        ),
+        "seeds": widgets.IntSlider(8, 1, 16, description="seeds", style=style),
+    }
+    return Panel(_carrier, controls, "04_carrier_kernel.ipynb")

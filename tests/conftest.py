@@ -63,3 +63,37 @@ def edit_json():
         path.write_text(json.dumps(content))
 
     return edit_json
+
+
+TINY_BASE = """
+from dataclasses import replace
+from lengthgen.experiments import base
+tiny = base.Config(
+    encodings=("rotary", "learned", "none"), lengths=(16, 17, 24), picture_lengths=(16,),
+    n_sequences=60,
+)
+base.EXPERIMENT = replace(base.EXPERIMENT, profiles={"quick": tiny, "paper": tiny})
+base.default_steps = lambda encoding: 40
+"""
+"""Makes `base` small; for this process, and as the head of a script for another one."""
+
+
+@pytest.fixture
+def tiny_base(monkeypatch):
+    from lengthgen.experiments import base
+
+    monkeypatch.setattr(base, "EXPERIMENT", base.EXPERIMENT)  # both put back afterwards
+    monkeypatch.setattr(base, "default_steps", base.default_steps)
+    exec(TINY_BASE, {})
+    return base.EXPERIMENT
+
+
+@pytest.fixture
+def tiny_script(tmp_path):
+    """A script that is `python -m lengthgen`, with the small `base`; says when it starts work."""
+    path = tmp_path / "tiny.py"
+    path.write_text(
+        f"{TINY_BASE}\nimport sys\nfrom lengthgen.cli import main\n"
+        'if __name__ == "__main__":\n    print("started", flush=True)\n    sys.exit(main())\n'
+    )
+    return path

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import lengthgen
 from lengthgen import results
+from lengthgen.attention import HeadConfig
 from lengthgen.results import (
     Result,
     ResultError,
@@ -25,6 +26,7 @@ from lengthgen.results import (
     unit,
     write_atomically,
 )
+from lengthgen.training import TrainingConfig, trained_heads
 
 few = settings(max_examples=40, deadline=None)
 CALLS = []
@@ -278,17 +280,14 @@ def test_the_key_depends_on_the_code_of_a_readers_class():
     assert tensors.key(Config()) != tensors.key(Config(encoding=str))
 
 
-def test_many_units_are_computed_here_or_in_processes(tmp_path):
-    from lengthgen.training import TrainingConfig, trained_heads
-    from lengthgen.attention import HeadConfig
-
+def test_many_units_are_computed_here_or_in_processes():
     head = HeadConfig("rotary", vocabulary=4, d_model=4, d_head=4)
-    configs = [TrainingConfig(head, (seed,), (1,), (3, 4), 2, 4) for seed in range(3)]
+    configs = [TrainingConfig(head, (seed,), (1,), (3, 4), 2, 4) for seed in range(2)]
     advanced = []
     values = run_units(
         [(trained_heads, c) for c in configs], 2, lambda work, config: advanced.append(config)
     )
-    assert sorted(c.seeds for c in advanced) == [(0,), (1,), (2,)]
+    assert sorted(c.seeds for c in advanced) == [(0,), (1,)]
     assert all(trained_heads.done(c) for c in configs)
     for config, value in zip(configs, values, strict=True):
         here = trained_heads.function(config)
@@ -401,7 +400,7 @@ def test_a_package_and_its_submodules_named_in_one_import_are_found(package):
 def test_every_number_depends_on_the_modules_that_make_it():
     found = results._dependencies("lengthgen.experiments.mechanics")
     wanted = "task encodings encodings.base encodings.learned encodings.rotary attention training"
-    wanted += " evaluation pinning experiments.heads experiments.experiment experiments.mechanics"
+    wanted += " evaluation pinning experiments.heads experiments.mechanics"
     assert {f"lengthgen.{name}" for name in wanted.split()} <= found
     assert not found & results.WITHOUT_NUMBERS
 

@@ -47,10 +47,12 @@ def reproduce(
         echo: called with a line for the user.
 
     Raises:
-        ValueError: an unknown name or profile.
+        ValueError: an unknown name or profile, or fewer than one job.
         ResultError: `out` cannot be written, or holds damaged or foreign results.
     """
     experiments = [get(name) for name in names or NAMES]
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} is not allowed: it must be at least 1")
     _check_writable(out)
     _check_others(names or NAMES, out)
     kept = {e.name: None if fresh else _kept(e, profile, out, n_seeds) for e in experiments}

@@ -20,7 +20,6 @@ from lengthgen.experiments.experiment import Experiment
 from lengthgen.experiments.heads import OFFSETS
 from lengthgen.late_carrier import bad_twin, max_margin, normalized_margin, smallest_head
 from lengthgen.position_head import (
-    TRAINING_LENGTHS,
     equivariance_error,
     initialize,
     keeps_argmax,
@@ -34,16 +33,17 @@ __all__ = ["DEFAULT", "EXPERIMENT", "Config", "ScaledTraining", "Setting", "kept
 
 DEFAULT = "default"
 PLAIN = "plain units"
+FLOW = Descent()
 LIMIT = 1_024
 """Offsets below this one are scanned for the first one that beats the target."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way to train position-only heads; the name says what differs from the default.
+    r"""One way to train position-only heads; the name says what differs from the default.
 
-    Scales are in the unit of `position_head.initialize`, $N(0, \\mathrm{std}^2 \\sqrt d)$, or, with
-    `plain`, $N(0, \\mathrm{std}^2)$.
+    Scales are in the unit of `position_head.initialize`, $N(0, \mathrm{std}^2 \sqrt d)$, or, with
+    `plain`, $N(0, \mathrm{std}^2)$.
     """
 
     name: str = DEFAULT
@@ -52,7 +52,7 @@ class Setting:
     base: float = 10_000.0
     width: int = 32
     plain: bool = False
-    descent: Descent = Descent()
+    descent: Descent = FLOW
     max_steps: int = 8_000
 
     @property
@@ -61,9 +61,7 @@ class Setting:
         return rotary_frequencies(self.width, self.base)
 
 
-MAIN = Setting(
-    stds=(0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0), levels=(1e-2, 1e-4, 1e-8, 1e-16, 1e-32)
-)
+MAIN = Setting(stds=(0.01, 0.03, 0.1, 0.3, 0.6, 1.0, 2.0), levels=(1e-2, 1e-4, 1e-8, 1e-16, 1e-32))
 OTHERS = (
     Setting(PLAIN, stds=(0.1, 0.5, 1.0, 1.5, 2.0, 4.0), plain=True),
     *(Setting(f"base {base:g}", base=base) for base in (100.0, 1e6)),
@@ -273,7 +271,9 @@ def _work(config: Config) -> Iterator[tuple[Unit, Any]]:
             )
             yield (
                 token_rows,
-                _TokenConfig(training, config.token_level, config.token_lengths, config.n_sequences),
+                _TokenConfig(
+                    training, config.token_level, config.token_lengths, config.n_sequences
+                ),
             )
 
 
@@ -300,9 +300,7 @@ def _run_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     runs = [row for row in rows if row["kind"] == "run"]
     summary = []
     for setting, std, level in dict.fromkeys((r["setting"], r["std"], r["level"]) for r in runs):
-        of_cell = [
-            r for r in runs if (r["setting"], r["std"], r["level"]) == (setting, std, level)
-        ]
+        of_cell = [r for r in runs if (r["setting"], r["std"], r["level"]) == (setting, std, level)]
         reached = [r for r in of_cell if r["reached"]]
         summary.append(
             {"setting": setting, "std": std, "level": level}
