@@ -16,7 +16,7 @@ class RoundedProductRotary(Rotary):
     r"""A rotary encoding with a common fault: the product $\omega_f i$ is rounded to float32.
 
     Rounding the frequency once leaves the logit a function of the offset; rounding each product
-    does not: at position $2^{20}$ neighbouring float32 angles lie 1/16 rad apart.
+    does not: just below $2^{20}$ neighbouring float32 angles lie 1/16 rad apart.
     """
 
     name = "rotary-rounded-product"
