@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ from lengthgen import figures
 from lengthgen.claims import WORDS, check_claims
 from lengthgen.results import Result, project_root
 
-__all__ = ["agreement", "begin", "frozen", "glue_all", "ledger", "provenance"]
+__all__ = ["agreement", "begin", "frozen", "glue_all", "ledger", "provenance", "table"]
 
 
 def begin() -> None:
@@ -51,27 +51,52 @@ def provenance(*results: Result) -> HTML:
     return HTML('<p class="lg-static">' + "<br>".join(parts) + "</p>")
 
 
+CELL = ("setting", "encoding", "offset", "seed", "length", "n_sequences")
+"""What names a measurement of accuracy; a row without one of them has `None` there."""
+
+
 def agreement(
-    fresh: Iterable[Mapping[str, Any]], kept: Iterable[Mapping[str, Any]]
+    fresh: Iterable[Mapping[str, Any]],
+    kept: Iterable[Mapping[str, Any]],
+    value: str = "accuracy",
+    cell: Sequence[str] = CELL,
 ) -> tuple[int, float]:
-    """Compare accuracies computed now with frozen ones.
+    """Compare numbers computed now with frozen ones.
+
+    Args:
+        fresh: rows computed now.
+        kept: frozen rows.
+        value: the column to compare.
+        cell: the columns that name a measurement.
 
     Returns:
-        the number of cells that both have, and the largest difference of accuracy among them.
+        the number of cells that both have, and the largest difference among them.
 
     Raises:
-        ValueError: no cell in common.
+        ValueError: no cell in common, or a cell that stands twice in the frozen rows.
     """
-    cell = ("encoding", "offset", "seed", "length", "n_sequences")
-    table = {tuple(row[c] for c in cell): row["accuracy"] for row in kept if "accuracy" in row}
-    pairs = [
-        (row["accuracy"], table[key])
-        for row in fresh
-        if "accuracy" in row and (key := tuple(row[c] for c in cell)) in table
-    ]
+    named = [(tuple(row.get(c) for c in cell), row[value]) for row in kept if value in row]
+    table = dict(named)
+    if len(table) < len(named):
+        raise ValueError(f"{', '.join(cell)} do not tell the frozen rows apart: name more columns")
+    now = [(tuple(row.get(c) for c in cell), row[value]) for row in fresh if value in row]
+    pairs = [(number, table[key]) for key, number in now if key in table]
     if not pairs:
         raise ValueError("no row in common: compare results of the same experiment")
     return len(pairs), max(abs(a - b) for a, b in pairs)
+
+
+def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> HTML:
+    """Return a table whose first column names the rows; wide ones scroll in their own box."""
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    lines = []
+    for first, *rest in rows:
+        cells = "".join(f"<td>{cell}</td>" for cell in rest)
+        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+    return HTML(
+        f'<div class="pst-scrollable-table-container"><table class="table">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
 
 
 def glue_all(prefix: str, values: Mapping[str, Any]) -> None:
@@ -97,22 +122,15 @@ def ledger(prefix: str) -> HTML:
     for verdict in chosen:
         name = html.escape(verdict.experiment)
         seeds = len(frozen(verdict.experiment).seeds)
-        cells = (
-            f"<code>{html.escape(verdict.id)}</code>",
-            html.escape(verdict.statement),
-            html.escape(verdict.source),
-            f"{verdict.value:.4g}",
-            html.escape(verdict.criterion.replace(">=", "≥").replace("<=", "≤")),
-            f"<strong>{WORDS[verdict.passed]}</strong>",
-            f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" if seeds > 1 else ""}',
-        )
-        first, *rest = cells
         rows.append(
-            f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{c}</td>" for c in rest) + "</tr>"
+            (
+                f"<code>{html.escape(verdict.id)}</code>",
+                html.escape(verdict.statement),
+                html.escape(verdict.source),
+                f"{verdict.value:.4g}",
+                html.escape(verdict.criterion.replace(">=", "≥").replace("<=", "≤")),
+                f"<strong>{WORDS[verdict.passed]}</strong>",
+                f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" * (seeds > 1)}',
+            )
         )
-    heads = ("claim", "statement", "source", "value", "criterion", "verdict", "data")
-    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    return HTML(
-        f'<div class="pst-scrollable-table-container"><table class="table lg-ledger">'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    return table(("claim", "statement", "source", "value", "criterion", "verdict", "data"), rows)

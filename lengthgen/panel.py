@@ -189,7 +189,7 @@ def _equivariance(report: Report, shift: int, **values: Any) -> Drawing:
     images = [*maps, maps[1] - maps[0]]
     titles = ("positions from 0", f"positions from {shift}", "difference")
     for axes, image, title in zip(grid[0], images, titles, strict=True):
-        drawn = axes.imshow(image, vmin=-limit, vmax=limit, cmap="RdBu_r")
+        drawn = axes.imshow(image.numpy(), vmin=-limit, vmax=limit, cmap="RdBu_r")
         axes.set_title(title)
         axes.set_xlabel("key")
         axes.grid(False)

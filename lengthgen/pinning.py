@@ -114,8 +114,9 @@ def content_profile(stack: HeadStack, length: int) -> Float[Tensor, "models posi
 def first_step_profile(lengths: tuple[int, int], offset: int) -> Float[Tensor, " positions"]:
     r"""Return the direction in which the first gradient step moves $b_j$, up to a factor.
 
-    $b_j \propto \sum_L [1\{j = L - 1 - K\} - 1\{j < L\} / L]$ over the training lengths: targets
-    gain, every visible position pays for them. Source: ours.
+    $b_j \propto \sum_L \frac1L [1\{j = L - 1 - K\} - 1\{j < L\} / L]$ over the training lengths:
+    targets gain, every visible position pays for them. The factor 1/L is the attention weight
+    through which a logit acts at the start. Source: ours.
 
     Example:
         One length: the maximum is at the target.
@@ -126,8 +127,8 @@ def first_step_profile(lengths: tuple[int, int], offset: int) -> Float[Tensor, "
     shortest, longest = lengths
     profile = torch.zeros(longest, dtype=torch.float64)
     for length in range(shortest, longest + 1):
-        profile[length - 1 - offset] += 1
-        profile[:length] -= 1 / length
+        profile[length - 1 - offset] += 1 / length
+        profile[:length] -= 1 / length**2
     return profile / (longest - shortest + 1)
 
 

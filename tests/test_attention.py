@@ -171,7 +171,9 @@ def by_tables(stack, tokens, positions):
 @every_encoding
 @pytest.mark.parametrize("first", [0, 11])
 def test_tables_are_the_plain_head_in_values_and_gradients(small_head, encoding, options, first):
-    initial = HeadStack.initialize(small_head(encoding, **options), (0, 5, 9)).map(torch.Tensor.double)
+    initial = HeadStack.initialize(small_head(encoding, **options), (0, 5, 9)).map(
+        torch.Tensor.double
+    )
     stack = initial.with_parameters(query=2 * initial.parameters["query"])  # not all uniform
     for length in LENGTHS:
         tokens = random_tokens(3, 4, length)
@@ -214,7 +216,9 @@ def test_the_tables_of_a_query_in_a_larger_set_are_those_of_the_query_alone(
     small_head, encoding, options
 ):
     """Training builds tables for models whose sequences end at different positions."""
-    stack = HeadStack.initialize(small_head(encoding, **options), (0, 1, 2)).map(torch.Tensor.double)
+    stack = HeadStack.initialize(small_head(encoding, **options), (0, 1, 2)).map(
+        torch.Tensor.double
+    )
     positions, last = torch.arange(12), torch.tensor([11, 4, 7])
     together = stack.tables(positions, positions, last)
     for model, index in enumerate(last.tolist()):
@@ -247,9 +251,7 @@ def test_a_model_is_the_same_alone_and_in_a_stack_to_the_bit(small_head, encodin
     for name, value in alone.parameters.items():
         assert torch.equal(stack.parameters[name][2], value[0])
         assert torch.equal(stack.parameters[name][3], value[0])
-        assert name.startswith("encoding.") or not torch.equal(
-            stack.parameters[name][0], value[0]
-        )
+        assert name.startswith("encoding.") or not torch.equal(stack.parameters[name][0], value[0])
     tokens = random_tokens(1, 6, 9)
     together, single = stack.forward(tokens.expand(5, -1, -1)), alone.forward(tokens)
     for one, other in zip(together, single, strict=True):

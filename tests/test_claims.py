@@ -47,7 +47,14 @@ def good_results():
         for s, k in models
     ]
     shift = [
-        {"encoding": e, "shift": 16, "logit_change": c, "answers_changed": a, "seed": s, "offset": k}
+        {
+            "encoding": e,
+            "shift": 16,
+            "logit_change": c,
+            "answers_changed": a,
+            "seed": s,
+            "offset": k,
+        }
         for e, c, a in (
             ("rotary", 1e-7, 0.0),
             ("learned", 1.0, 0.9),
@@ -171,7 +178,13 @@ def test_a_doctored_result_fails_its_claim(folder, name):
 
 def test_copied_mass_may_be_neither_too_small_nor_too_large():
     claim = next(claim for claim in CLAIMS if claim.id == "pinning.copy")
-    assert [claim.passes(x) for x in (0.89, 0.9, 1.0, 1.1, 1.11)] == [False, True, True, True, False]
+    assert [claim.passes(x) for x in (0.89, 0.9, 1.0, 1.1, 1.11)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert claim.criterion == ">= 0.9 and <= 1.1"
 
 

@@ -312,4 +312,6 @@ def test_frequencies_fall_from_one_geometrically(half, base):
     assert spectrum[0] == 1
     # each entry rounded once: ratios of neighbours agree to a few units of the last place
     ratio = spectrum[1:] / spectrum[:-1]
-    torch.testing.assert_close(ratio, torch.full_like(ratio, base ** (-1 / half)), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        ratio, torch.full_like(ratio, base ** (-1 / half)), rtol=1e-14, atol=0
+    )

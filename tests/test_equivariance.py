@@ -122,9 +122,7 @@ def test_no_shift_is_no_change_and_the_first_position_matters():
 def test_total_variation_is_that_of_the_plain_attention():
     stack = rotary_stack({"std": 0.5}, "learned")
     tokens = TestSequences(30, 6).sequences(9)
-    weights = [
-        stack.forward(tokens.expand(2, -1, -1), first + torch.arange(9)) for first in (0, 7)
-    ]
+    weights = [stack.forward(tokens.expand(2, -1, -1), first + torch.arange(9)) for first in (0, 7)]
     expected = (weights[0][1] - weights[1][1]).abs().sum(-1).mean(-1) / 2
     effect = shift_effect(stack, tokens, 7)
     torch.testing.assert_close(effect["attention_change"], expected, rtol=0, atol=1e-12)

@@ -141,9 +141,7 @@ def test_a_length_that_does_not_hold_the_offset_is_refused(small_head, length):
 def test_the_shortest_length_an_offset_allows_is_measured(small_head):
     stack = sharp_stack(small_head, "rotary", (0,))
     test = TestSequences(80, 5)
-    assert torch.equal(
-        accuracy(stack, [3], [4], test)[:, 0], plain_accuracy(stack, [3], 4, test)
-    )
+    assert torch.equal(accuracy(stack, [3], [4], test)[:, 0], plain_accuracy(stack, [3], 4, test))
 
 
 def test_a_length_past_a_learned_table_is_refused_with_both_numbers(small_head):

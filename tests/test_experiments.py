@@ -251,7 +251,10 @@ def test_base_keeps_the_mean_attention_of_every_encoding(results):
     pictures = results["base"].summary["mean_attention"]
     assert set(pictures) == set(ENCODINGS)
     for by_length in pictures.values():
-        assert {length: len(weights) for length, weights in by_length.items()} == {"16": 16, "18": 18}
+        assert {length: len(weights) for length, weights in by_length.items()} == {
+            "16": 16,
+            "18": 18,
+        }
         for weights in by_length.values():
             assert sum(weights) == pytest.approx(1, abs=2e-4)  # each rounded to 5 decimals
 
@@ -266,7 +269,9 @@ def test_prop1_measures_far_out_only_where_there_are_positions(results):
         for f in (0, 1000)
     } | {("learned", p, 0) for p in ("float64", "float32")}
     for precision, most in (("float64", 1e-10), ("float32", 1e-5)):
-        errors = [r["error"] for r in results["prop1"].select(encoding="rotary", precision=precision)]
+        errors = [
+            r["error"] for r in results["prop1"].select(encoding="rotary", precision=precision)
+        ]
         assert max(errors) < most
 
 
@@ -301,13 +306,15 @@ def test_mechanics_reports_every_setting_and_shares_that_are_counts(results):
 
 
 def test_every_ablation_changes_one_thing():
-    default = heads.head_stacks("learned", 1)[0]
+    default = replace(heads.head_stacks("learned", 1)[0], head=HeadConfig("learned", {"std": 0.02}))
     for name, training in mechanics.ablations(mechanics.Config()).items():
         if name.startswith("rotary"):
             continue
         reference = replace(default, seeds=training.seeds, offsets=training.offsets)
         changed = {
-            f.name for f in fields(training) if getattr(training, f.name) != getattr(reference, f.name)
+            f.name
+            for f in fields(training)
+            if getattr(training, f.name) != getattr(reference, f.name)
         }
         assert len(changed - {"optimizer"}) == 1, name
         FixedOffsetTask(training.offsets[0]).check_length(training.lengths[0])
@@ -340,7 +347,7 @@ def start(script, out, cache, *more):
     environment = os.environ | {"LENGTHGEN_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), "reproduce", "base", "--profile", "quick"]
     return subprocess.Popen(
-        [*command, "--seeds", "1", "--jobs", "1", "--out", str(out), *more],
+        [*command, "--seeds", "1", "--out", str(out), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -361,8 +368,8 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_finished(tiny_base, tiny_sc
     moments = random.Random(5)
     out, cache = tmp_path / "out", tmp_path / "child-cache"
     kept = set()
-    for _ in range(3):
-        child = start(tiny_script, out, cache)
+    for _ in range(2):
+        child = start(tiny_script, out, cache, "--jobs", "1")
         assert child.stdout.readline() == "started\n"
         time.sleep(moments.uniform(0.05, 0.95) * seconds)
         child.send_signal(signal.SIGKILL)
@@ -377,7 +384,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_finished(tiny_base, tiny_sc
         if (out / "base.json").exists():
             Result.load(out / "base.json")
     ages = {path: path.stat().st_mtime_ns for path in kept}
-    finish(start(tiny_script, out, cache))
+    finish(start(tiny_script, out, cache, "--jobs", "1"))
     assert {path: path.stat().st_mtime_ns for path in kept} == ages  # none was computed again
     found = Result.load(out / "base.json")
     assert found.rows == expected.rows and found.summary == expected.summary
@@ -385,7 +392,7 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_finished(tiny_base, tiny_sc
 
 def test_two_runs_into_one_folder_at_once_both_end_well(tiny_base, tiny_script, tmp_path):
     out, cache = tmp_path / "out", tmp_path / "child-cache"
-    children = [start(tiny_script, out, cache) for _ in range(2)]
+    children = [start(tiny_script, out, cache, "--jobs", jobs) for jobs in ("1", "2")]
     for child in children:
         finish(child)
     assert Result.load(out / "base.json").rows == tiny_base.run("quick", n_seeds=1).rows
@@ -396,11 +403,3 @@ def test_two_runs_into_one_folder_at_once_both_end_well(tiny_base, tiny_script, 
         "RESULTS.md",
     }
     assert {path.suffix for path in cache.rglob("*") if path.is_file()} == {".safetensors"}
-
-
-def test_processes_give_the_rows_of_one_process(tiny_base, tiny_script, tmp_path):
-    out = tmp_path / "out"
-    finish(start(tiny_script, out, tmp_path / "child-cache", "--jobs", "2"))
-    assert Result.load(out / "base.json").rows == tiny_base.run("quick", n_seeds=1).rows
-    pickles = [p for p in tmp_path.rglob("*") if p.suffix in (".pkl", ".pickle", ".pt", ".npy")]
-    assert not pickles

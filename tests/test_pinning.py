@@ -83,8 +83,8 @@ def test_the_first_step_profile_sums_to_zero_and_peaks_at_a_target(shortest, mor
     assert abs(profile.sum()) < 1e-12  # what targets gain, all visible positions pay
     targets = {length - 1 - offset for length in range(shortest, longest + 1)}
     assert int(profile.argmax()) in targets
-    # it never falls over the targets, so the last of them is a maximum (up to rounding)
-    assert profile[longest - 1 - offset] > profile.max() - 1e-12
+    # a shorter length has larger weights to move: the first target gains most (up to rounding)
+    assert profile[shortest - 1 - offset] > profile.max() - 1e-12
 
 
 def test_the_first_step_of_training_moves_the_profile_as_predicted():

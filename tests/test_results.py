@@ -43,7 +43,10 @@ class Config:
 def tensors(config):
     """A unit of tensors."""
     CALLS.append(config)
-    return {"values": torch.arange(config.size) / 7, "threads": torch.tensor(torch.get_num_threads())}
+    return {
+        "values": torch.arange(config.size) / 7,
+        "threads": torch.tensor(torch.get_num_threads()),
+    }
 
 
 @unit
@@ -145,7 +148,12 @@ def test_plain_data_pass_through_json_unchanged(value):
 
 
 def test_dataclasses_tuples_tensors_classes_and_paths_become_plain():
-    value = {"config": Config(2, {"std": 0.5}, int), "t": torch.tensor([1.5]), "p": Path("a"), 3: ()}
+    value = {
+        "config": Config(2, {"std": 0.5}, int),
+        "t": torch.tensor([1.5]),
+        "p": Path("a"),
+        3: (),
+    }
     assert to_json(value) == {
         "config": {"size": 2, "options": {"std": 0.5}, "encoding": "builtins.int"},
         "t": [1.5],

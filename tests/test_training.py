@@ -31,7 +31,9 @@ def same(one, other):
 @pytest.fixture(scope="module", params=list(ENCODINGS))
 def alone_and_stacked(request):
     """Seed 7 at offset 3 alone and among seeds 0..9 at offsets 1..8, in the book's sizes."""
-    stacked = TrainingConfig(HeadConfig(request.param), tuple(range(10)), tuple(range(1, 9)), steps=8)
+    stacked = TrainingConfig(
+        HeadConfig(request.param), tuple(range(10)), tuple(range(1, 9)), steps=8
+    )
     alone = replace(stacked, seeds=(7,), offsets=(3,))
     assert len(stacked.models) == 80
     return alone, stacked, stacked.models.index((7, 3))
@@ -134,7 +136,9 @@ def test_training_does_not_use_or_change_global_random_state(small_training):
 
 def test_a_small_rotary_head_learns_and_extrapolates(small_head):
     head = small_head("rotary", {"d_model": 16, "d_head": 16})
-    config = TrainingConfig(head, (0, 1), (1,), (5, 8), steps=200, batch_size=32, learning_rate=1e-2)
+    config = TrainingConfig(
+        head, (0, 1), (1,), (5, 8), steps=200, batch_size=32, learning_rate=1e-2
+    )
     stack, losses = train(config)
     assert losses.shape == (2, 200)
     assert losses[:, 0].mean() > 1.4 > 0.3 > losses[:, -10:].mean()  # log 5 = 1.61

@@ -80,7 +80,7 @@ def _plot(result: Result) -> Figure:
             axes.set_ylim(0, 1)
             axes.set_xlim(-0.5, int(length) - 0.5)
             figures.mark_training_range(axes, 15.5)
-        column[0].set_title(figures.LABELS[encoding], pad=12)
+        column[0].set_title(figures.LABELS[encoding].replace(", ", ",\n"), pad=12)
         column[-1].set_xlabel("key position")
     for axes, length in zip(grid[:, 0], lengths, strict=True):
         axes.set_ylabel(f"attention\nlength {length}")

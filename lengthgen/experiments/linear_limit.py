@@ -150,7 +150,7 @@ def descent_rows(config: LinearConfig) -> list[dict[str, Any]]:
     ]
     steps = torch.tensor(config.steps)
     theta = linear.descent_closed_form(*problem, steps)  # (steps, models, parameters)
-    loss = linear.squared_loss(theta, design, target, metric)
+    loss = torch.stack([linear.squared_loss(t, design, target, metric) for t in theta])
     share = torch.stack([efficiency(t, frequencies, offset) for t in theta])
     for length in config.lengths:
         weights = theta @ linear.design_matrix(frequencies, torch.arange(length)).T

@@ -1,0 +1,172 @@
+import re
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import pytest
+
+from lengthgen import panel as panels
+from lengthgen.panel import Panel, equivariance_panel, pinning_panel, task_panel
+
+BUILDERS = {"task": task_panel, "equivariance": equivariance_panel, "pinning": pinning_panel}
+
+
+class Compute:
+    """Stands for training: notes what it was called with, draws that, or fails."""
+
+    def __init__(self):
+        self.calls, self.error = [], None
+
+    def __call__(self, report, **values):
+        self.calls.append(values)
+        if self.error is not None:
+            raise self.error
+        figure, axes = plt.subplots(figsize=(1, 1))
+        axes.plot([0, values["offset"]])
+        return figure, f'offset is {values["offset"]} & "quoted" <b>'
+
+
+@pytest.fixture
+def compute():
+    return Compute()
+
+
+@pytest.fixture
+def panel(compute):
+    return Panel(compute, {"offset": widgets.IntSlider(2, 1, 8)}, "01_task.ipynb")
+
+
+def static(panel):
+    """What a page without a kernel shows."""
+    return panel._repr_mimebundle_()[0]["text/html"]
+
+
+def pictures(page):
+    return re.findall(r'<img [^>]*src="data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)"', page)
+
+
+def assert_no_dead_control(page):
+    for tag in (
+        "<input",
+        "<button",
+        "<select",
+        "<textarea",
+        "<script",
+        "onclick",
+        "contenteditable",
+    ):
+        assert tag not in page.lower()
+
+
+def test_the_static_page_has_the_picture_its_words_and_one_line_on_how_to_run_it(panel):
+    page = static(panel)
+    assert len(pictures(page)) == 1
+    alt = re.search(r'alt="([^"]*)"', page).group(1)
+    assert alt == "offset is 2 &amp; &quot;quoted&quot; &lt;b&gt;"
+    line = re.search(r'<p class="lg-static">(.*?)</p>', page).group(1)
+    assert "offset 2" in line and "make lab" in line and "notebooks/01_task.ipynb" in line
+    assert_no_dead_control(page)
+
+
+def test_a_kernel_still_gets_the_widget(panel):
+    data, _ = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+def test_moving_a_control_and_pressing_the_button_redraws_with_the_new_value(panel, compute):
+    before = panel.picture.value
+    panel.controls["offset"].value = 5
+    assert panel.values == {"offset": 5}
+    panel.button.click()
+    assert compute.calls == [{"offset": 2}, {"offset": 5}]
+    assert panel.picture.value != before
+    assert "offset is 5" in panel.status.value
+    assert not panel.button.disabled
+    assert "offset 5" in static(panel)
+
+
+def test_the_static_line_names_the_settings_of_the_picture_not_of_the_sliders(panel):
+    panel.controls["offset"].value = 7  # moved, not trained
+    assert "offset 2" in static(panel) and "offset 7" not in static(panel)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("offset=9 does not fit"), RuntimeError("loss is nan")]
+)
+def test_an_error_is_shown_and_the_last_picture_stays(panel, compute, error):
+    before = panel.picture.value
+    compute.error = error
+    panel.update()
+    assert panel.status.value == str(error)
+    assert panel.picture.value == before
+    assert not panel.button.disabled
+    compute.error = None
+    panel.update()
+    assert "offset is 2" in panel.status.value
+
+
+def test_a_first_picture_that_fails_fails_the_chapter(compute):
+    """Else the book would be built with an empty panel."""
+    compute.error = ValueError("no picture")
+    with pytest.raises(ValueError, match="no picture"):
+        Panel(compute, {"offset": widgets.IntSlider(2, 1, 8)}, "01_task.ipynb")
+
+
+def test_no_figure_is_left_open(panel):
+    before = plt.get_fignums()
+    panel.update()
+    assert plt.get_fignums() == before
+
+
+def test_two_drawings_are_the_same_bytes(panel):
+    before = panel.picture.value
+    panel.update()
+    assert panel.picture.value == before
+
+
+# -- the panels of the chapters ------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(panels, "STEPS", 2)
+    monkeypatch.setattr(panels, "N_SEQUENCES", 20)
+    monkeypatch.setattr(panels, "LENGTHS", (16, 48, 128))
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_every_control_of_every_panel_changes_what_is_computed(quick, name):
+    panel = BUILDERS[name]()
+    page = static(panel)
+    assert len(pictures(page)) == 1 and re.search('alt="[^"]{20,}"', page)
+    assert_no_dead_control(page)
+    assert panel.bar.value == panel.bar.max == 2
+    before = panel.picture.value
+    for control in panel.controls.values():
+        original = control.value
+        if isinstance(control, widgets.Dropdown):
+            control.value = control.options[1]
+        elif isinstance(control, widgets.Checkbox):
+            control.value = not original
+        else:
+            control.value = original - 1
+        panel.update()
+        assert panel.picture.value != before, control.description
+        control.value = original
+    panel.update()
+    assert panel.picture.value == before
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_corners_of_every_panel_can_be_drawn(quick, name):
+    """Longest and shortest training, largest offset and shift, every encoding: no error."""
+    panel = BUILDERS[name]()
+    for control in panel.controls.values():
+        if isinstance(control, widgets.IntSlider):
+            control.value = control.max if control.description != "seeds" else 1
+    encoding = panel.controls["encoding"]
+    for option in encoding.options:
+        encoding.value = option
+        for length in (10, 32):
+            panel.controls["training_length"].value = length
+            panel._draw()  # unlike update(), raises
+            assert pictures(static(panel))
