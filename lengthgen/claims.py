@@ -98,7 +98,8 @@ def _measured(claim: Claim, path: Path) -> float:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ResultError(
             f"{path} does not hold what claim {claim.id} is about "
-            f"({type(error).__name__}: {error}): run `lengthgen reproduce {claim.experiment} --fresh`"
+            f"({type(error).__name__}: {error}): "
+            f"run `lengthgen reproduce {claim.experiment} --fresh`"
         ) from error
 
 

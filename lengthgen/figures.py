@@ -96,7 +96,12 @@ def panels(
 
 
 def seed_lines(
-    axes: Axes, x: Sequence[float | int], curves: Any, color: str, label: str | None = None, **mean: Any
+    axes: Axes,
+    x: Sequence[float | int],
+    curves: Any,
+    color: str,
+    label: str | None = None,
+    **mean: Any,
 ) -> None:
     """Draw one thin line per seed and their mean as a thick one.
 

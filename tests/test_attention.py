@@ -347,7 +347,7 @@ def test_a_bad_head_is_refused_with_the_value_and_what_is_allowed(arguments, mes
 
 
 def test_an_odd_rotary_head_is_refused_with_its_width():
-    with pytest.raises(ValueError, match="d_head=31 .*even"):
+    with pytest.raises(ValueError, match=r"d_head=31 .*even"):
         HeadStack.initialize(HeadConfig("rotary", d_head=31), (0,))
 
 

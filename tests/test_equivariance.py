@@ -93,7 +93,7 @@ def test_a_span_beyond_the_reference_is_refused():
     stack = rotary_stack()
     reference = kernel(stack, 9)
     assert offset_only_error(stack, reference, 0, 10).max() < 1e-10
-    with pytest.raises(ValueError, match="span=11 .*offset 10.*ends at 9"):
+    with pytest.raises(ValueError, match=r"span=11 .*offset 10.*ends at 9"):
         offset_only_error(stack, reference, 0, 11)
 
 
@@ -132,5 +132,5 @@ def test_total_variation_is_that_of_the_plain_attention():
 
 def test_a_shift_past_the_table_is_refused(small_head):
     stack = HeadStack.initialize(small_head("learned"), (0,))
-    with pytest.raises(ValueError, match="position 68 .*64 rows"):
+    with pytest.raises(ValueError, match=r"position 68 .*64 rows"):
         shift_effect(stack, TestSequences(3, 5).sequences(9), 60)

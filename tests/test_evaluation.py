@@ -157,7 +157,7 @@ def test_models_without_an_offset_are_refused(small_head):
 
 def test_an_offset_beyond_the_first_block_is_refused(small_head):
     stack = sharp_stack(small_head, "rotary", (0,))
-    with pytest.raises(ValueError, match="offset=9 .*block of 8"):
+    with pytest.raises(ValueError, match=r"offset=9 .*block of 8"):
         accuracy(stack, [9], [16], TestSequences(5, 5, block=8))
 
 

@@ -490,7 +490,7 @@ def test_a_result_whose_parts_are_of_another_kind_is_refused(tmp_path, edit_json
 def test_a_result_with_a_number_that_is_not_finite_is_refused(tmp_path):
     path = a_result().save(tmp_path)
     path.write_text(path.read_text().replace("0.2", "NaN"))
-    with pytest.raises(ResultError, match="damaged .*NaN"):
+    with pytest.raises(ResultError, match=r"damaged .*NaN"):
         Result.load(path)
 
 

@@ -130,5 +130,5 @@ def test_every_field_of_the_test_sequences_changes_them():
 
 
 def test_no_sequences_are_refused():
-    with pytest.raises(ValueError, match="n_sequences=0 .*at least 1"):
+    with pytest.raises(ValueError, match=r"n_sequences=0 .*at least 1"):
         TestSequences(0)

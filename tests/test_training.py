@@ -177,7 +177,8 @@ def test_random_offsets_train_every_row(small_head, small_training):
 def test_report_is_called_after_every_step_with_the_losses_so_far(small_training):
     seen = []
     _, losses = train(
-        small_training(), lambda step, steps, stack, l: seen.append((step, steps, l.clone()))
+        small_training(),
+        lambda step, steps, stack, so_far: seen.append((step, steps, so_far.clone())),
     )
     assert [(step, steps) for step, steps, _ in seen] == [(1, 3), (2, 3), (3, 3)]
     for step, _, so_far in seen:

@@ -61,9 +61,8 @@ def reproduce(
         result = kept[experiment.name]
         if result is None:
             result = _compute(experiment, profile, out, n_seeds, jobs)
-            echo(
-                f"{experiment.name}: {len(result.rows)} rows from {result.seconds:.1f} s of computing"
-            )
+            work = f"{result.seconds:.1f} s of computing"
+            echo(f"{experiment.name}: {len(result.rows)} rows from {work}")
         else:
             echo(f"{experiment.name}: complete, {len(result.rows)} rows kept")
         results.append(result)

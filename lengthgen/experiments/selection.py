@@ -88,9 +88,9 @@ class Config:
     n_other_seeds: int = 5
     twin_range: tuple[int, int] = (16, 48)
     scales: tuple[float, ...] = (1.0, 2.0, 4.0)
-    optimizers: tuple[tuple[str, float, int], ...] = (("adam", 3e-3, 1_000), ("sgd", 1.0, 3_000))
+    optimizers: tuple[tuple[str, float, int], ...] = (("adam", 3e-3, 1_000), ("sgd", 1.0, 1_500))
     n_token_seeds: int = 4
-    token_offsets: tuple[int, ...] = (1, 2, 4, 8)
+    token_offsets: tuple[int, ...] = (2, 4, 8)
     token_level: float = 0.1
     token_lengths: tuple[int, ...] = (16, 48, 128)
     n_sequences: int = 1_000
