@@ -15,13 +15,15 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor, nn
 
-from lengthgen.encodings import HOOKS, construct, encoding_class, has_hook
+from lengthgen.encodings import HOOKS, construct, encoding_class, has_hook, takes_generator
 from lengthgen.task import Stream, generator_for
 
 __all__ = ["AdditiveTables", "HeadConfig", "HeadStack", "Tables"]
 
 WEIGHTS = ("token", "query", "key", "value", "output")
 """Names of the parameters that every head has; the encoding's own follow as `encoding.NAME`."""
+
+ENCODING = "encoding."
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,14 @@ class HeadStack:
         """Floating-point type of the weights."""
         return self.parameters["token"].dtype
 
+    @property
+    def trainable(self) -> dict[str, Tensor]:
+        """The parameters that training changes: all but the encoding's buffers."""
+        first = self.encodings[0]
+        buffers = dict(first.named_buffers()) if isinstance(first, nn.Module) else {}
+        fixed = {f"{ENCODING}{name}" for name in buffers}
+        return {name: value for name, value in self.parameters.items() if name not in fixed}
+
     def map(self, change: Callable[[Tensor], Tensor]) -> HeadStack:
         """Return a stack with every parameter tensor changed, e.g. `lambda p: p.double()`."""
         parameters = {name: change(value) for name, value in self.parameters.items()}
@@ -364,20 +374,20 @@ class HeadStack:
     def _call(self, name: str, x: Tensor | None, arguments: tuple[Tensor, ...]) -> Tensor | None:
         """Call a hook, which never sees the model axis, for all models.
 
-        An encoding without parameters is called once, one with parameters through `vmap`, and
-        a reader's class that is no `nn.Module` model by model.
+        An encoding with parameters or buffers is called through `vmap`; one without, whose
+        `__init__` names no `generator`, once for all models; else model by model.
         """
         first = self.encodings[0]
         if not has_hook(first, name):
             return None
-        if not isinstance(first, nn.Module):
+        state = {k: v for k, v in self.parameters.items() if k.startswith(ENCODING)}
+        if not state and not takes_generator(type(first)):
+            hook = getattr(first, name)
+            return hook(*arguments)[None] if x is None else hook(x, *arguments)
+        if not state:
             inputs = [arguments if x is None else (x[m], *arguments) for m in range(self.n_models)]
             calls = zip(self.encodings, inputs, strict=True)
             return torch.stack([getattr(encoding, name)(*args) for encoding, args in calls])
-        state = {k: v for k, v in self.parameters.items() if k.startswith("encoding.")}
-        if not state:
-            hook = getattr(first, name)
-            return hook(*arguments)[None] if x is None else hook(x, *arguments)
         caller = _HookCaller(first)
 
         def one_model(state: dict[str, Tensor], x: Tensor | None) -> Tensor:
@@ -417,7 +427,7 @@ def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, T
         encoding = config.new_encoding(seed)
         if isinstance(encoding, nn.Module):
             state = {**dict(encoding.named_parameters()), **dict(encoding.named_buffers())}
-            model |= {f"encoding.{name}": value.detach().clone() for name, value in state.items()}
+            model |= {f"{ENCODING}{name}": value.detach().clone() for name, value in state.items()}
         models.append(model)
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}
 

@@ -70,6 +70,8 @@ def check_claims(folder: Path, claims: tuple[Claim, ...] | None = None) -> list[
     Raises:
         ResultError: a result is damaged or lacks what a claim is about.
     """
+    if not folder.is_dir():
+        raise ResultError(f"there is no folder {folder}: run `lengthgen reproduce` to fill one")
     verdicts = []
     for claim in CLAIMS if claims is None else claims:
         path = folder / f"{claim.experiment}.json"

@@ -40,6 +40,13 @@ def accuracy(
     Raises:
         ValueError: a length that does not hold an offset or that the encoding does not reach.
     """
+    if test.vocabulary != stack.config.vocabulary:
+        raise ValueError(
+            f"test sequences of {test.vocabulary} tokens for heads of {stack.config.vocabulary}: "
+            "they must be equal"
+        )
+    if not lengths:
+        raise ValueError("no lengths to test: give at least one")
     if len(offsets) != stack.n_models:
         raise ValueError(f"{len(offsets)} offsets for {stack.n_models} models: one each")
     for offset in set(offsets):

@@ -168,7 +168,7 @@ def _bare_source(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [part for part in body if not (_is_bare_string(part) or _draws(part))]
-    return ast.dump(tree)
+    return ast.unparse(tree)  # unlike a dump, the same text in every version of Python
 
 
 def _draws(node: ast.AST) -> bool:

@@ -24,7 +24,6 @@ class Stream(IntEnum):
     ENCODING = 1
     TRAINING_DATA = 2
     TEST_DATA = 3
-    SHIFT = 4
 
 
 def generator_for(stream: Stream, *key: int) -> torch.Generator:
@@ -37,6 +36,11 @@ def generator_for(stream: Stream, *key: int) -> torch.Generator:
     """
     state = np.random.SeedSequence([int(stream), *key]).generate_state(2, np.uint32)
     return torch.Generator().manual_seed(int(state[0]) << 31 ^ int(state[1]))
+
+
+def _check_vocabulary(vocabulary: int) -> None:
+    if not 2 <= vocabulary <= MAX_VOCABULARY:
+        raise ValueError(f"vocabulary={vocabulary} is not allowed: it must be 2..{MAX_VOCABULARY}")
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,7 @@ class FixedOffsetTask:
     def __post_init__(self) -> None:
         if self.offset < 1:
             raise ValueError(f"offset={self.offset} is not allowed: it must be at least 1")
-        if not 2 <= self.vocabulary <= MAX_VOCABULARY:
-            raise ValueError(
-                f"vocabulary={self.vocabulary} is not allowed: it must be 2..{MAX_VOCABULARY}"
-            )
+        _check_vocabulary(self.vocabulary)
 
     def check_length(self, length: int) -> None:
         """Refuse a length that the offset does not fit into.
@@ -114,6 +115,7 @@ class TestSequences:
     def __post_init__(self) -> None:
         if self.n_sequences < 1:
             raise ValueError(f"n_sequences={self.n_sequences} is not allowed: at least 1")
+        _check_vocabulary(self.vocabulary)
 
     def blocks(self, length: int) -> Iterator[tuple[int, UInt8[Tensor, "n_sequences offsets"]]]:
         """Yield `(first offset, tokens)` until `length` offsets are covered."""

@@ -30,7 +30,7 @@ OPTIMIZERS = {
 }
 
 
-class TrainingError(RuntimeError):
+class TrainingError(ValueError):
     """Training of at least one model produced numbers that are not finite."""
 
 
@@ -154,7 +154,7 @@ def train(
     """
     stack = config.stack()
     batches = _Batches.draw(config, stack)
-    parameters = list(stack.parameters.values())
+    parameters = list(stack.trainable.values())
     for parameter in parameters:
         parameter.requires_grad_(True)
     optimizer = OPTIMIZERS[config.optimizer](parameters, config.learning_rate, config.weight_decay)

@@ -289,13 +289,11 @@ class OwnConstant(torch.nn.Module):
         return -self.slope * (query_positions[:, None] - key_positions).abs()
 
 
-@pytest.mark.xfail(reason="train() asks every buffer for a gradient", raises=RuntimeError)
 def test_buffers_of_a_readers_class_are_not_trained(small_training, small_head):
     stack, _ = train(small_training(head=small_head(Buffered)))
     assert (stack.parameters["encoding.slope"] == 0.5).all()
 
 
-@pytest.mark.xfail(reason="a module without parameters is called once, for the first model's seed")
 def test_constants_that_a_readers_module_draws_do_not_depend_on_the_stack(small_head):
     tokens = TestSequences(5, 5).sequences(9)[None]
     together = HeadStack.initialize(small_head(OwnConstant), (0, 1))

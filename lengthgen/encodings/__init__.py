@@ -1,6 +1,6 @@
 """Positional encodings: one short file each, one registry."""
 
-from lengthgen.encodings.base import HOOKS, PositionalEncoding, construct, has_hook
+from lengthgen.encodings.base import HOOKS, PositionalEncoding, construct, has_hook, takes_generator
 from lengthgen.encodings.learned import Learned, LearnedRandomOffset
 from lengthgen.encodings.none import NoEncoding
 from lengthgen.encodings.rotary import Rotary, rotary_frequencies
@@ -17,6 +17,7 @@ __all__ = [
     "encoding_class",
     "has_hook",
     "rotary_frequencies",
+    "takes_generator",
 ]
 
 ENCODINGS: dict[str, type[PositionalEncoding]] = {

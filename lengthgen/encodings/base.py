@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["HOOKS", "PositionalEncoding", "construct", "has_hook"]
+__all__ = ["HOOKS", "PositionalEncoding", "construct", "has_hook", "takes_generator"]
 
 HOOKS = ("embed", "transform_query", "transform_key", "bias")
 """Where position can enter an attention head."""
@@ -67,7 +67,7 @@ def construct(
     class_name = getattr(encoding_class, "__name__", str(encoding_class))
     if not any(has_hook(encoding_class, hook) for hook in HOOKS):
         raise ValueError(f"{class_name} defines none of the hooks {', '.join(HOOKS)}")
-    named = {} if encoding_class.__init__ is object.__init__ else _parameters(encoding_class)
+    named = _parameters(encoding_class)
     options = options or {}
     if unknown := sorted(set(options) - set(named)):
         raise ValueError(
@@ -76,8 +76,13 @@ def construct(
     return encoding_class(**{k: v for k, v in offered.items() if k in named}, **options)
 
 
+def takes_generator(encoding_class: Callable[..., object]) -> bool:
+    """Tell whether instances of a class may differ by seed: its `__init__` names `generator`."""
+    return "generator" in _parameters(encoding_class)
+
+
 def _parameters(encoding_class: Callable[..., object]) -> list[str]:
-    if encoding_class.__init__ is nn.Module.__init__:
+    if encoding_class.__init__ in (object.__init__, nn.Module.__init__):
         return []
     return list(inspect.signature(encoding_class).parameters)
 
@@ -88,8 +93,9 @@ def check_range(positions: Tensor, max_length: int, name: str) -> None:
     Raises:
         ValueError: a position below 0 or at or past `max_length`.
     """
-    if positions.numel() and (int(positions.max()) >= max_length or int(positions.min()) < 0):
+    wrong = positions[(positions < 0) | (positions >= max_length)]
+    if wrong.numel():
         raise ValueError(
-            f"position {int(positions.max())} asked of the {name} encoding, whose table has "
+            f"position {int(wrong[-1])} asked of the {name} encoding, whose table has "
             f"{max_length} rows (0..{max_length - 1}): use shorter sequences or a larger max_length"
         )

@@ -67,8 +67,8 @@ class Rotary(PositionalEncoding):
     ) -> None:
         super().__init__()
         width = d_head if width is None else width
-        if width > d_head:
-            raise ValueError(f"width={width} is larger than d_head={d_head}")
+        if width > d_head or width % 2:
+            raise ValueError(f"width={width} is not allowed: it must be even and at most {d_head}")
         if layout not in LAYOUTS:
             raise ValueError(f"layout={layout!r} is unknown; choose from {', '.join(LAYOUTS)}")
         self.frequencies = rotary_frequencies(width, base)
