@@ -124,8 +124,7 @@ def ledger(prefix: str) -> HTML:
         seeds = len(frozen(verdict.experiment).seeds)
         rows.append(
             (
-                f"<code>{html.escape(verdict.id)}</code>",
-                html.escape(verdict.statement),
+                f"{html.escape(verdict.statement)}<br><code>{html.escape(verdict.id)}</code>",
                 html.escape(verdict.source),
                 f"{verdict.value:.4g}",
                 html.escape(verdict.criterion.replace(">=", "≥").replace("<=", "≤")),
@@ -133,4 +132,4 @@ def ledger(prefix: str) -> HTML:
                 f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" * (seeds > 1)}',
             )
         )
-    return table(("claim", "statement", "source", "value", "criterion", "verdict", "data"), rows)
+    return table(("claim", "source", "value", "criterion", "verdict", "data"), rows)

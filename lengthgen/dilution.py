@@ -135,7 +135,7 @@ def attention_law(
     low = -target.amax(1) - TAIL
     high = math.log(40.0) - fixed.amin(1)
     n_points = math.ceil(float((high - low).max()) / step) + 1
-    log_t = low[:, None] + step * torch.arange(n_points)  # (query, points)
+    log_t = low[:, None] + step * torch.arange(n_points, dtype=torch.float64)  # (query, points)
     t = log_t.exp()
     weights = logits.exp().permute(2, 1, 0).contiguous()  # (offset, key, query)
     log_product = torch.zeros_like(t)

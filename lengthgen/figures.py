@@ -177,16 +177,16 @@ def accuracy_by_length(
             options = {"marker": MARKERS.get(encoding, "D")}
             label = LABELS.get(encoding, encoding)
             seed_lines(axes, lengths, values, COLORS.get(encoding, "black"), label, **options)
-        log_lengths(axes, lengths)
         axes.set_ylim(-0.02, 1.03)
         mark_chance(axes)
         if by_offset:
             axes.set_title(f"offset {panel}")
     for axes in grid.flat[len(curves) :]:
         axes.set_axis_off()
-    shortest = min(min(m) for e in curves.values() for s in e.values() for m in s.values())
+    tested = {n for e in curves.values() for s in e.values() for m in s.values() for n in m}
     for axes in list(grid.flat)[: len(curves)]:
-        axes.set_xlim(left=min(shortest, longest_trained) * 0.85)
+        log_lengths(axes, sorted(tested))
+        axes.set_xlim(left=min(*tested, longest_trained) * 0.85)
         mark_training_range(axes, longest_trained)
     for axes in grid[-1]:
         axes.set_xlabel("length (tokens)")

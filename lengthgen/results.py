@@ -383,8 +383,9 @@ class Result:
         head = {"schema_version": SCHEMA_VERSION, **to_json(asdict(self))}
         rows = head.pop("rows")
         text = json.dumps(head, indent=1, allow_nan=False)
-        lines = ",\n  ".join(json.dumps(row, allow_nan=False) for row in rows)
-        return f'{text[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n'.encode()
+        compact = {"allow_nan": False, "separators": (",", ":")}
+        lines = ",\n".join(json.dumps(row, **compact) for row in rows)
+        return f'{text[:-2]},\n "rows": [\n{lines}\n ]\n}}\n'.encode()
 
     def save(self, folder: Path) -> Path:
         """Write `NAME.json` atomically and return its path."""

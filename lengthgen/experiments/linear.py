@@ -135,8 +135,8 @@ def _plot(result: Result) -> Figure:
         ("token-linear", "black", "v"),
     ):
         rows = [row for row in result.select(head=head, spectrum=MAIN, length=48) if "loss" in row]
-        x, y = [max(row["loss"], 1e-12) for row in rows], [row["accuracy"] for row in rows]
-        right.plot(x, y, marker, color=color, alpha=0.5, label=f"{head}, every checkpoint")
+        x, y = [max(row["loss"], 1e-5) for row in rows], [row["accuracy"] for row in rows]
+        right.plot(x, y, marker, color=color, alpha=0.5, label=head)
     for axes in (left, right):
         axes.set_ylim(-0.02, 1.03)
         figures.mark_chance(axes)
@@ -145,9 +145,9 @@ def _plot(result: Result) -> Figure:
     left.set_ylabel("accuracy")
     right.set_xscale("log")
     right.invert_xaxis()
-    right.set_xlabel("training loss (falls to the right)")
+    right.set_xlabel("training loss, at least 1e-5 (falls to the right)")
     right.set_title("accuracy at length 48 while the loss falls", fontsize=9)
-    right.legend(loc="lower left", fontsize=8, bbox_to_anchor=(0.0, 0.1))
+    right.legend(loc="upper right", fontsize=8)
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
 
