@@ -374,8 +374,8 @@ class HeadStack:
     def _call(self, name: str, x: Tensor | None, arguments: tuple[Tensor, ...]) -> Tensor | None:
         """Call a hook, which never sees the model axis, for all models.
 
-        An encoding with parameters or buffers is called through `vmap`; one without, whose
-        `__init__` names no `generator`, once for all models; else model by model.
+        An encoding with parameters is called through `vmap`; one without, whose `__init__` names
+        no `generator`, once for all models; else model by model.
         """
         first = self.encodings[0]
         if not has_hook(first, name):
@@ -426,7 +426,9 @@ def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, T
             model[name] = torch.randn(shape, generator=generator) / width**0.5
         encoding = config.new_encoding(seed)
         if isinstance(encoding, nn.Module):
-            state = {**dict(encoding.named_parameters()), **dict(encoding.named_buffers())}
+            state = dict(encoding.named_parameters())
+            if takes_generator(type(encoding)):  # else buffers are the same in every model
+                state |= dict(encoding.named_buffers())
             model |= {f"{ENCODING}{name}": value.detach().clone() for name, value in state.items()}
         models.append(model)
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}

@@ -214,8 +214,10 @@ def test_a_missing_result_is_no_verdict_and_exit_code_2(folder, capsys, missing)
 
 
 def test_a_folder_without_results_is_exit_code_2(tmp_path, capsys):
-    assert main(["claims", "--results", str(tmp_path / "none")]) == 2
+    assert main(["claims", "--results", str(tmp_path)]) == 2
     assert "no result" in capsys.readouterr().out
+    assert main(["claims", "--results", str(tmp_path / "none")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_exit_codes_over_results_that_are_all_there(folder, monkeypatch, capsys):

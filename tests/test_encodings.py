@@ -285,7 +285,7 @@ def test_an_odd_width_is_refused_at_construction_and_named(width):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"width": 10}, "width=10 is larger than d_head=8"),
+        ({"width": 10}, "width=10 .*even and at most 8"),
         ({"width": 0}, "=0 .*even"),
         ({"width": -2}, "=-2 .*even"),
         ({"base": 1.0}, "base=1.0 .*above 1"),

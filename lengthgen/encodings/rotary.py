@@ -66,9 +66,9 @@ class Rotary(PositionalEncoding):
         layout: str = "interleaved",
     ) -> None:
         super().__init__()
-        width = d_head if width is None else width
-        if width > d_head or width % 2:
+        if width is not None and (width > d_head or width % 2):
             raise ValueError(f"width={width} is not allowed: it must be even and at most {d_head}")
+        width = d_head if width is None else width
         if layout not in LAYOUTS:
             raise ValueError(f"layout={layout!r} is unknown; choose from {', '.join(LAYOUTS)}")
         self.frequencies = rotary_frequencies(width, base)
