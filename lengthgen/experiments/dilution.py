@@ -572,7 +572,7 @@ def plot_remedies(result: Result) -> Figure:
     axes.set_ylabel("accuracy, mean over heads")
     axes.set_ylim(-0.02, 1.03)
     figures.mark_chance(axes)
-    axes.legend(loc="lower left")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
 
