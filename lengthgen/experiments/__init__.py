@@ -8,7 +8,7 @@ from lengthgen.experiments.experiment import Experiment
 
 __all__ = ["NAMES", "Experiment", "get"]
 
-NAMES = ("base", "multiseed", "prop1", "shift", "mechanics")
+NAMES = ("base", "multiseed", "prop1", "shift", "mechanics", "dilution")
 """Every experiment, in the order in which `reproduce` runs them."""
 
 

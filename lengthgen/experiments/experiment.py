@@ -20,6 +20,15 @@ __all__ = ["PROFILES", "Experiment"]
 PROFILES = ("quick", "paper")
 
 
+def _rounded(value: Any) -> Any:
+    """Round numbers to seven significant digits: what float32 holds, in half the space."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
 @dataclass(frozen=True)
 class Experiment:
     """An experiment of the book.
@@ -90,7 +99,7 @@ class Experiment:
             profile=profile,
             config=to_json(config),
             seeds=list(range(config.n_seeds)),
-            rows=rows,
+            rows=_rounded(to_json(rows)),
             summary=to_json(summary),
             seconds=round(sum(unit.seconds(unit_config) for unit, unit_config in work), 2),
             environment=environment(self.module),
