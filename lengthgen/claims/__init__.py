@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthgen.claims import dilution, equivariance, gap, pinning
+from lengthgen.claims import dilution, equivariance, gap, linear, pinning
 from lengthgen.claims.claim import Claim
 from lengthgen.results import Result, ResultError
 
@@ -16,6 +16,7 @@ CLAIMS: tuple[Claim, ...] = (
     *equivariance.CLAIMS,
     *pinning.CLAIMS,
     *dilution.CLAIMS,
+    *linear.CLAIMS,
 )
 """Every claim of the book, chapter by chapter."""
 

@@ -8,7 +8,17 @@ from lengthgen.experiments.experiment import Experiment
 
 __all__ = ["NAMES", "Experiment", "get"]
 
-NAMES = ("base", "multiseed", "prop1", "shift", "mechanics", "dilution")
+NAMES = (
+    "base",
+    "multiseed",
+    "prop1",
+    "shift",
+    "mechanics",
+    "frequency",
+    "selection",
+    "dilution",
+    "linear",
+)
 """Every experiment, in the order in which `reproduce` runs them."""
 
 
