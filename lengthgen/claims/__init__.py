@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthgen.claims import dilution, equivariance, gap, linear, pinning
+from lengthgen.claims import carrier, dilution, equivariance, gap, linear, pinning
 from lengthgen.claims.claim import Claim
 from lengthgen.results import Result, ResultError
 
@@ -15,6 +15,7 @@ CLAIMS: tuple[Claim, ...] = (
     *gap.CLAIMS,
     *equivariance.CLAIMS,
     *pinning.CLAIMS,
+    *carrier.CLAIMS,
     *dilution.CLAIMS,
     *linear.CLAIMS,
 )
