@@ -16,7 +16,7 @@ def _early(result: Result, name: str) -> list[float]:
     return column(result, name, kind="early", share=0.95)
 
 
-def _late(result: Result, name: str, n_seeds: int = 5) -> list[float]:
+def _late(result: Result, name: str, n_seeds: int = 5) -> list[float | int]:
     """Return a column of position-only heads of the first seeds at the end of training."""
     rows = result.select(kind="late", **MAIN_SPECTRUM)
     last = max(row["step"] for row in rows)

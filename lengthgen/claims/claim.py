@@ -31,8 +31,8 @@ class Claim:
     source: str
     experiment: str
     measure: Callable[[Result], float]
-    least: float | None = None
-    most: float | None = None
+    least: float | int | None = None
+    most: float | int | None = None
 
     @property
     def criterion(self) -> str:

@@ -26,8 +26,8 @@ CLAIMS = (
     ),
     Claim(
         "dilution.accuracy_mean",
-        "Accuracy follows a law without a parameter: mean |predicted - measured| over all heads "
-        "and lengths 16 to 1024",
+        "Accuracy follows a law without a parameter: mean absolute error over all heads and "
+        "lengths 16 to 1024",
         "abstract",
         "dilution",
         lambda r: r.summary["accuracy"]["predicted, every head"]["mean"],
