@@ -445,7 +445,7 @@ def test_the_file_has_the_keys_of_the_design_and_one_line_a_row():
     wanted = "schema_version experiment profile config seeds environment seconds rows summary"
     assert set(content) == set(wanted.split())
     assert content["schema_version"] == 1
-    assert b'\n  {"x": 1, "y": 0.1},\n  {"x": 2, "y": 0.2}\n' in data
+    assert b'\n{"x":1,"y":0.1},\n{"x":2,"y":0.2}\n' in data
 
 
 @pytest.mark.parametrize(
