@@ -21,12 +21,12 @@ PROFILES = ("quick", "paper")
 
 
 def _rounded(value: Any) -> Any:
-    """Round numbers to seven significant digits: what float32 holds, in half the space."""
+    """Round numbers to ten significant digits: more than any of them is worth."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_rounded(item) for item in value]
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
