@@ -1,13 +1,13 @@
-"""The single softmax head, many models at once; every head is two lookup tables.
+"""The single softmax head, many models at once.
 
 `HeadStack` holds the parameters of `n_models` heads on a leading axis. `HeadStack.forward` is the
-plain attention head, written to be read. `HeadStack.tables` is the same head as a table of logits
-over (query token, key token, key position) and a readout per key: with a small vocabulary it is
-built once and every sequence is then a lookup. Tests hold the two equal.
+plain attention head, written to be read. `HeadStack.tables` is the same head as the lookup tables
+of `lengthgen.lookup`, which training and evaluation use. Tests hold the two equal.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,9 +16,10 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor, nn
 
 from lengthgen.encodings import HOOKS, construct, encoding_class, has_hook, takes_generator
+from lengthgen.lookup import AdditiveTables, Tables
 from lengthgen.task import Stream, generator_for
 
-__all__ = ["AdditiveTables", "HeadConfig", "HeadStack", "Tables"]
+__all__ = ["HeadConfig", "HeadStack"]
 
 WEIGHTS = ("token", "query", "key", "value", "output")
 """Names of the parameters that every head has; the encoding's own follow as `encoding.NAME`."""
@@ -28,7 +29,7 @@ ENCODING = "encoding."
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """What a head is made of.
+    r"""What a head is made of.
 
     Args:
         encoding: name of an encoding, or a class with at least one of the three hooks.
@@ -37,6 +38,9 @@ class HeadConfig:
         d_model: width of token embeddings.
         d_head: width of queries, keys and values.
         max_length: number of positions offered to encodings that need a table.
+        log_length: a length $n \ge 2$ at which nothing changes; logits of a query at position
+            $i$ are multiplied by $\log(i + 1) / \log n$, so that attention does not thin out as
+            sequences grow (Su 2021; Chiang and Cholak 2022). `None`: no such temperature.
 
     Raises:
         ValueError: an unknown encoding or a size that is too small.
@@ -48,12 +52,15 @@ class HeadConfig:
     d_model: int = 32
     d_head: int = 32
     max_length: int = 1024
+    log_length: int | None = None
 
     def __post_init__(self) -> None:
         encoding_class(self.encoding)
         for name, least in (("vocabulary", 2), ("d_model", 1), ("d_head", 1), ("max_length", 1)):
             if (value := getattr(self, name)) < least:
                 raise ValueError(f"{name}={value} is not allowed: it must be at least {least}")
+        if self.log_length is not None and self.log_length < 2:
+            raise ValueError(f"log_length={self.log_length} is not allowed: it must be at least 2")
 
     @property
     def reach(self) -> int | None:
@@ -71,93 +78,6 @@ class HeadConfig:
             generator=generator_for(Stream.ENCODING, seed),
             options=self.encoding_options,
         )
-
-
-@dataclass(frozen=True)
-class Tables:
-    r"""A stack of heads at one query position, as lookup tables.
-
-    Args:
-        logit: $\ell[a, b, j]$, scaled logit of query token a and key token b at key position j.
-        token_readout: contribution of key token b to the answer's logits.
-        position_readout: contribution of key position j, or `None` if values carry no position.
-    """
-
-    logit: Float[Tensor, "models query_token key_token keys"]
-    token_readout: Float[Tensor, "models key_token vocabulary"]
-    position_readout: Float[Tensor, "models keys vocabulary"] | None
-
-    def attention(
-        self,
-        tokens: Integer[Tensor, "models batch keys"],
-        query_tokens: Integer[Tensor, "models batch"],
-        mask: Tensor | None = None,
-    ) -> Float[Tensor, "models batch keys"]:
-        """Return attention weights: look up the logits, hide masked keys, normalize."""
-        vocabulary, n_keys = self.logit.shape[2:]
-        pair = query_tokens[..., None].long() * vocabulary + tokens.long()
-        index = pair * n_keys + torch.arange(n_keys, device=tokens.device)
-        logits = self.logit.flatten(1).gather(1, index.flatten(1)).view(index.shape)
-        if mask is not None:
-            logits = logits.masked_fill(~mask, -torch.inf)
-        return logits.softmax(-1)
-
-    def answer(
-        self,
-        tokens: Integer[Tensor, "models batch keys"],
-        attention: Float[Tensor, "models batch keys"],
-    ) -> Float[Tensor, "models batch vocabulary"]:
-        """Return the answer's logits: attention mass per token times readout."""
-        mass = attention.new_zeros(*attention.shape[:2], self.token_readout.shape[1])
-        answer = mass.scatter_add(2, tokens.long(), attention) @ self.token_readout
-        if self.position_readout is not None:
-            answer = answer + attention @ self.position_readout
-        return answer
-
-
-@dataclass(frozen=True)
-class AdditiveTables:
-    """A stack of heads whose encoding only adds position vectors, as scores between rows.
-
-    Rows are the vocabulary's embeddings followed by the position vectors. A logit is a sum of
-    four scores, so one table serves every query position, and each sequence may start elsewhere.
-
-    Args:
-        score: scaled score of each query row with each key row.
-        readout: contribution of each row to the answer's logits.
-        vocabulary: number of rows that are tokens.
-    """
-
-    score: Float[Tensor, "models rows rows"]
-    readout: Float[Tensor, "models rows vocabulary"]
-    vocabulary: int
-
-    def attention(
-        self,
-        tokens: Integer[Tensor, "models batch keys"],
-        query_tokens: Integer[Tensor, "models batch"],
-        query_positions: Integer[Tensor, "models batch"],
-        key_positions: Integer[Tensor, "models batch keys"],
-        mask: Tensor,
-    ) -> Float[Tensor, "models batch keys"]:
-        """Return attention weights of sequences whose tokens stand at `key_positions`."""
-        queries = torch.cat([query_tokens, self.vocabulary + query_positions], dim=1)
-        rows = queries[..., None].expand(-1, -1, self.score.shape[2])
-        of_token, of_position = self.score.gather(1, rows).chunk(2, dim=1)
-        by_row = of_token + of_position  # (models, batch, rows)
-        logits = by_row.gather(2, tokens) + by_row.gather(2, self.vocabulary + key_positions)
-        return logits.masked_fill(~mask, -torch.inf).softmax(-1)
-
-    def answer(
-        self,
-        tokens: Integer[Tensor, "models batch keys"],
-        key_positions: Integer[Tensor, "models batch keys"],
-        attention: Float[Tensor, "models batch keys"],
-    ) -> Float[Tensor, "models batch vocabulary"]:
-        """Return the answer's logits: attention mass per row times readout."""
-        mass = attention.new_zeros(*attention.shape[:2], self.readout.shape[1])
-        mass = mass.scatter_add(2, tokens, attention)
-        return mass.scatter_add(2, self.vocabulary + key_positions, attention) @ self.readout
 
 
 class HeadStack:
@@ -178,6 +98,11 @@ class HeadStack:
         self, config: HeadConfig, parameters: dict[str, Tensor], encodings: Sequence[object]
     ) -> None:
         self.config, self.parameters, self.encodings = config, parameters, list(encodings)
+        first = self.encodings[0]
+        self._hooks = {name for name in HOOKS if has_hook(first, name)}
+        own = any(name.startswith(ENCODING) for name in parameters)
+        # One encoding serves all models if it has no parameters and draws nothing of its own.
+        self._shared = not own and not takes_generator(type(first))
 
     @classmethod
     def initialize(cls, config: HeadConfig, seeds: Sequence[int]) -> HeadStack:
@@ -254,10 +179,13 @@ class HeadStack:
         )
         query = self._transform("query", query[:, :, -1:], positions[-1:])
         key = self._transform("key", key, positions)
-        logits = torch.einsum("mbqe,mbke->mbqk", query, key) / self.config.d_head**0.5
+        logits = torch.einsum("mbqe,mbke->mbqk", query, key).to(self.dtype)
+        logits = logits / self.config.d_head**0.5
         bias = self.hook("bias", positions[-1:], positions)
         if bias is not None:
             logits = logits + bias[:, None]
+        if self.config.log_length is not None:
+            logits = logits * self._temperature(positions[-1:])
         attention = logits.softmax(-1)  # (models, batch, 1, length)
         output = torch.einsum("mbqk,mbke,mev->mbv", attention, value, self.parameters["output"])
         return output, attention[:, :, 0]
@@ -265,39 +193,43 @@ class HeadStack:
     # -- the same head as lookup tables -------------------------------------------------------
 
     def tables(
-        self,
-        query_positions: Int[Tensor, " queries"],
-        key_positions: Int[Tensor, " positions"],
-        query_index: Int[Tensor, " models"] | None = None,
+        self, query_positions: Int[Tensor, " queries"], key_positions: Int[Tensor, " positions"]
     ) -> Tables:
-        """Return the stack as lookup tables for one query position per model.
+        """Return the stack as lookup tables.
 
         Args:
-            query_positions: the one query position, or several, of which `query_index` chooses.
+            query_positions: the query position of each model, or one for all.
             key_positions: the key positions.
-            query_index: which query position each model uses; the first by default.
+
+        Raises:
+            ValueError: neither one query position nor one per model.
         """
-        if query_index is None:
-            query_index = torch.zeros(self.n_models, dtype=torch.long)
-        vectors = query_vectors = self.hook("embed", key_positions)
-        if query_positions is not key_positions:
-            query_vectors = self.hook("embed", query_positions)
-        query = self._placed("query", query_vectors, query_positions, query_index)
-        query = query[:, :, 0] / self.config.d_head**0.5
-        if has_hook(self.encodings[0], "transform_key"):
-            key = self._placed("key", vectors, key_positions)
-            logit = (query @ key.flatten(1, 2).transpose(1, 2)).unflatten(-1, key.shape[1:3])
+        if len(query_positions) not in (1, self.n_models):
+            raise ValueError(
+                f"{len(query_positions)} query positions for {self.n_models} models: give one "
+                "for all or one for each"
+            )
+        vectors = self.hook("embed", key_positions)
+        query = self._queries(query_positions)
+        if "transform_key" in self._hooks:
+            key = self._token_plus_position(self._rows(vectors) @ self.parameters["key"], dim=1)
+            key = key.expand(-1, -1, len(key_positions), -1)
+            key = self._transform("key", key, key_positions).to(query.dtype)
+            logit = (key.flatten(1, 2) @ query.mT).unflatten(1, key.shape[1:3])
         else:  # the logit is a sum of a token's and a position's part
             key = self._rows(vectors) @ self.parameters["key"]
-            logit = self._token_plus_position(query @ key.transpose(1, 2), dim=2)
-        bias = self.hook("bias", query_positions, key_positions)
+            logit = self._token_plus_position(key.to(query.dtype) @ query.mT, dim=1)
+        logit = logit.to(self.dtype)  # (models, key token, key position, query token)
+        bias = self._by_query("bias", query_positions, key_positions)
         if bias is not None:
-            bias = bias.expand(self.n_models, -1, -1)[torch.arange(self.n_models), query_index]
-            logit = logit + bias[:, None, None]
+            logit = logit + bias[:, None, :, None]
+        if self.config.log_length is not None:
+            logit = logit * self._temperature(query_positions)[:, None, None, None]
+        logit = logit.expand(-1, -1, len(key_positions), -1)
         readout = self._rows(vectors) @ (self.parameters["value"] @ self.parameters["output"])
         vocabulary = self.config.vocabulary
         return Tables(
-            logit.expand(-1, -1, -1, len(key_positions)),
+            logit.permute(0, 3, 1, 2),
             readout[:, :vocabulary],
             None if vectors is None else readout[:, vocabulary:],
         )
@@ -305,8 +237,7 @@ class HeadStack:
     @property
     def additive(self) -> bool:
         """Whether position enters through added vectors alone."""
-        hooks = [hook for hook in HOOKS if has_hook(self.encodings[0], hook)]
-        return hooks == ["embed"]
+        return self._hooks == {"embed"} and self.config.log_length is None
 
     def additive_tables(self, positions: Int[Tensor, " positions"]) -> AdditiveTables:
         """Return the stack as scores between rows; positions are rows in the order given.
@@ -322,21 +253,36 @@ class HeadStack:
         readout = rows @ (self.parameters["value"] @ self.parameters["output"])
         return AdditiveTables(score, readout, self.config.vocabulary)
 
-    def _placed(
-        self, side: str, vectors: Tensor | None, positions: Tensor, index: Tensor | None = None
-    ) -> Tensor:
-        """Return queries or keys of every token at every position, (models, token, keys, d).
+    def _queries(self, positions: Tensor) -> Tensor:
+        """Return the scaled query of every token at each model's position, (models, token, d)."""
+        vectors = self._by_query("embed", positions)
+        rows = self._rows(None if vectors is None else vectors[:, None])
+        query = self._token_plus_position(rows @ self.parameters["query"], dim=1)[:, :, 0]
+        if "transform_query" in self._hooks:
+            if self._shared:  # the model axis takes the place of the length: a position for each
+                by_length = query.transpose(0, 1)
+                positions = positions.expand(self.n_models)
+                query = self._transform("query", by_length, positions).transpose(0, 1)
+            else:
+                distinct, index = positions.unique(return_inverse=True)
+                query = query[:, :, None].expand(-1, -1, len(distinct), -1)
+                query = self._transform("query", query, distinct)
+                query = query[torch.arange(self.n_models), :, index.expand(self.n_models)]
+        return query / self.config.d_head**0.5
 
-        With an index (models,), only at one position per model. The last axes are (token, 1, d)
-        where nothing depends on position.
-        """
-        moves = has_hook(self.encodings[0], f"transform_{side}")
-        rows = self._rows(vectors if moves else _take(vectors, index)) @ self.parameters[side]
-        placed = self._token_plus_position(rows, dim=1)
-        if not moves:
-            return placed
-        placed = placed.expand(-1, -1, len(positions), -1)
-        return _take(self._transform(side, placed, positions), index)
+    def _by_query(self, hook: str, query_positions: Tensor, *others: Tensor) -> Tensor | None:
+        """Call `embed` or `bias` at each model's query position, (models, ...)."""
+        if hook not in self._hooks:
+            return None
+        if self._shared:
+            return self.hook(hook, query_positions, *others)[0].expand(self.n_models, -1)
+        distinct, index = query_positions.unique(return_inverse=True)
+        value = self.hook(hook, distinct, *others)
+        return value[torch.arange(self.n_models), index.expand(self.n_models)]
+
+    def _temperature(self, query_positions: Tensor) -> Tensor:
+        """Return the factor of the logits at a query position; see `HeadConfig.log_length`."""
+        return (query_positions + 1).to(self.dtype).log() / math.log(self.config.log_length)
 
     def _rows(self, vectors: Tensor | None) -> Tensor:
         """Return token embeddings and position vectors below each other: one product for both."""
@@ -378,12 +324,12 @@ class HeadStack:
         no `generator`, once for all models; else model by model.
         """
         first = self.encodings[0]
-        if not has_hook(first, name):
+        if name not in self._hooks:
             return None
-        state = {k: v for k, v in self.parameters.items() if k.startswith(ENCODING)}
-        if not state and not takes_generator(type(first)):
+        if self._shared:
             hook = getattr(first, name)
             return hook(*arguments)[None] if x is None else hook(x, *arguments)
+        state = {k: v for k, v in self.parameters.items() if k.startswith(ENCODING)}
         if not state:
             inputs = [arguments if x is None else (x[m], *arguments) for m in range(self.n_models)]
             calls = zip(self.encodings, inputs, strict=True)
@@ -432,12 +378,3 @@ def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, T
             model |= {f"{ENCODING}{name}": value.detach().clone() for name, value in state.items()}
         models.append(model)
     return {name: torch.stack([model[name] for model in models]) for name in models[0]}
-
-
-def _take(x: Tensor | None, index: Tensor | None) -> Tensor | None:
-    """Choose one position (second to last axis) per model by an index (models,)."""
-    if x is None or index is None:
-        return x
-    x = x.expand(len(index), *x.shape[1:])
-    index = index.view(-1, *[1] * (x.dim() - 1))
-    return x.gather(-2, index.expand(*x.shape[:-2], 1, x.shape[-1]))

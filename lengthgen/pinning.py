@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
-from lengthgen.attention import HeadStack, Tables
+from lengthgen.attention import HeadStack
+from lengthgen.lookup import Tables
 
 __all__ = [
     "LogitParts",

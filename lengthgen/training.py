@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from lengthgen.attention import HeadConfig, HeadStack
 from lengthgen.results import unit
@@ -17,7 +16,9 @@ from lengthgen.task import FixedOffsetTask, Stream, generator_for
 __all__ = [
     "TrainingConfig",
     "TrainingError",
+    "TrainingWarning",
     "default_steps",
+    "fit",
     "load_heads",
     "train",
     "trained_heads",
@@ -31,7 +32,11 @@ OPTIMIZERS = {
 
 
 class TrainingError(ValueError):
-    """Training of at least one model produced numbers that are not finite."""
+    """Training left no model whose loss is finite."""
+
+
+class TrainingWarning(UserWarning):
+    """A model stopped because its loss was no longer finite; the others went on."""
 
 
 def default_steps(encoding: str | type) -> int:
@@ -98,20 +103,25 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
+class _Batch:
+    """One step's sequences of every model, in reading order, padded behind their last token."""
+
+    tokens: Tensor  # (models, batch, longest)
+    last: Tensor  # (models,), index of the last token
+    mask: Tensor  # (models, 1, longest), false behind the last token
+    query_tokens: Tensor  # (models, batch)
+    target: Tensor  # (models, batch)
+    starts: Tensor  # (models, batch), position of each sequence's first token
+
+
+CHUNK = 32
+"""Steps whose batches are prepared together."""
+
+
 class _Batches:
-    """Training data of a stack: sequences in reading order, padded behind their last token."""
+    """Training data of a stack, one batch per step."""
 
-    tokens: Tensor  # (models, steps, batch, longest), uint8
-    lengths: Tensor  # (models, steps)
-    starts: Tensor  # (models, steps, batch), first position of each sequence
-
-    @functools.cached_property
-    def n_positions(self) -> int:
-        """Number of positions that any sequence reaches."""
-        return int((self.starts.amax(2) + self.lengths).max())
-
-    @classmethod
-    def draw(cls, config: TrainingConfig, stack: HeadStack) -> _Batches:
+    def __init__(self, config: TrainingConfig, stack: HeadStack) -> None:
         n_starts = getattr(stack.encodings[0], "n_starts", lambda length: 1)
         shortest, longest = config.lengths
         room = torch.tensor([n_starts(length) for length in range(longest + 1)])
@@ -120,18 +130,133 @@ class _Batches:
                 f"encoding {config.head.encoding!r} draws first positions, which needs an "
                 "encoding that defines the hook embed and no other"
             )
-        tokens, lengths, starts = [], [], []
-        for seed, offset in config.models:
+        self._shape = (config.steps, len(config.models), config.batch_size, longest)
+        self._offsets = torch.tensor([offset for _, offset in config.models])
+        self.tokens = torch.empty(self._shape, dtype=torch.uint8)
+        self.lengths = torch.empty(self._shape[:2], dtype=torch.long)
+        self.starts = torch.empty(self._shape[:3], dtype=torch.int32)
+        for model, (seed, offset) in enumerate(config.models):
             generator = generator_for(Stream.TRAINING_DATA, seed, offset)
             drawn = torch.randint(shortest, longest + 1, (config.steps,), generator=generator)
             shape = (config.steps, config.batch_size)
             uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
             task = FixedOffsetTask(offset, config.head.vocabulary)
             sequences = task.sample(config.steps * config.batch_size, longest, generator)
-            tokens.append(sequences.view(config.steps, config.batch_size, longest))
-            lengths.append(drawn)
-            starts.append((uniform * room[drawn, None]).long())
-        return cls(torch.stack(tokens), torch.stack(lengths), torch.stack(starts))
+            self.tokens[:, model] = sequences.view(*shape, longest)
+            self.lengths[:, model] = drawn
+            self.starts[:, model] = uniform.mul_(room[drawn, None])
+        self.n_positions = int((self.starts.amax(2) + self.lengths).max())
+        self.shifted = bool(self.starts.any())
+        self._chunk: tuple[int, list[_Batch]] = (-1, [])
+
+    def __getitem__(self, step: int) -> _Batch:
+        index, position = divmod(step, CHUNK)
+        if self._chunk[0] != index:
+            self._chunk = (index, self._prepared(slice(index * CHUNK, (index + 1) * CHUNK)))
+        return self._chunk[1][position]
+
+    def _prepared(self, steps: slice) -> list[_Batch]:
+        tokens, last = self.tokens[steps].long(), self.lengths[steps] - 1
+        mask = torch.arange(tokens.shape[-1]) <= last[..., None]
+
+        def column(index: Tensor) -> Tensor:
+            index = index[..., None, None].expand(*tokens.shape[:-1], 1)
+            return tokens.gather(-1, index)[..., 0]
+
+        parts = (
+            tokens,
+            last,
+            mask[:, :, None],
+            column(last),
+            column(last - self._offsets),
+            self.starts[steps].long(),
+        )
+        return [_Batch(*batch) for batch in zip(*parts, strict=True)]
+
+
+def fit(
+    parameters: Sequence[Tensor],
+    losses: Callable[[int], Tensor],
+    names: Sequence[str],
+    steps: int,
+    *,
+    optimizer: str = "adam",
+    learning_rate: float = 3e-3,
+    weight_decay: float = 0.0,
+    report: Callable[[int, int, Tensor], None] | None = None,
+) -> Tensor:
+    """Minimize the losses of many models that share a loop and nothing else; the one such loop.
+
+    A model whose loss is no longer finite stops there, with a warning that names it and the
+    step; the others go on.
+
+    Args:
+        parameters: tensors with a leading axis of models, changed in place.
+        losses: called with the step; returns the (models,) losses of the current parameters.
+        names: what to call each model in a warning or an error.
+        steps: number of steps.
+        optimizer: `adam`, `adamw` or `sgd`.
+        learning_rate: step size.
+        weight_decay: added to the gradient (adam, sgd) or decoupled (adamw).
+        report: called as `report(step, steps, losses)` after every step.
+
+    Returns:
+        the (models, steps) losses; not finite from the step on at which a model stopped.
+
+    Raises:
+        TrainingError: every model stopped; names the first.
+    """
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    method = OPTIMIZERS[optimizer](parameters, learning_rate, weight_decay)
+    history = torch.empty(len(names), steps)
+    running = torch.ones(len(names), dtype=torch.bool)
+    for step in range(steps):
+        loss = losses(step)
+        for parameter in parameters:
+            parameter.grad = None
+        loss.sum().backward()
+        history[:, step] = loss.detach()
+        finite = history[:, step].isfinite()
+        if not finite.all():
+            _report_stopped(running & ~finite, names, step, learning_rate)
+            running &= finite
+            if not running.any():
+                first = int((~history[:, : step + 1].isfinite()).any(0).nonzero()[0])
+                model = int((~history[:, first].isfinite()).nonzero()[0])
+                raise TrainingError(
+                    f"all {len(names)} models stopped: {_stopped(names[model], first)}: lower "
+                    f"the learning rate (now {learning_rate}) or check the encoding"
+                )
+            _freeze(method, parameters, ~finite)
+        method.step()
+        if report is not None:
+            report(step + 1, steps, history[:, : step + 1])
+    for parameter in parameters:
+        parameter.requires_grad_(False)
+    return history
+
+
+def _stopped(name: str, step: int) -> str:
+    return f"the loss of {name} is not finite at step {step}"
+
+
+def _report_stopped(stopped: Tensor, names: Sequence[str], step: int, rate: float) -> None:
+    for model in stopped.nonzero().flatten().tolist():
+        warnings.warn(
+            f"{_stopped(names[model], step)}: it stops here (learning rate {rate})",
+            TrainingWarning,
+            stacklevel=3,
+        )
+
+
+def _freeze(method: torch.optim.Optimizer, parameters: Sequence[Tensor], models: Tensor) -> None:
+    """Let a step of the optimizer leave some models as they are."""
+    for parameter in parameters:
+        state = [value for value in method.state[parameter].values() if value.dim()]
+        for tensor in (parameter.grad, *state):
+            if tensor is not None:
+                tensor[models] = 0
 
 
 def train(
@@ -150,24 +275,20 @@ def train(
         the trained stack and a (models, steps) tensor of training losses, in nats.
 
     Raises:
-        TrainingError: a loss that is not finite; names seed, offset and step.
+        TrainingError: the loss of every model stopped being finite; see `fit`.
     """
     stack = config.stack()
-    batches = _Batches.draw(config, stack)
-    parameters = list(stack.trainable.values())
-    for parameter in parameters:
-        parameter.requires_grad_(True)
-    optimizer = OPTIMIZERS[config.optimizer](parameters, config.learning_rate, config.weight_decay)
-    losses = torch.empty(len(config.models), config.steps)
-    for step in range(config.steps):
-        loss = _losses(stack, config, batches, step)
-        optimizer.zero_grad(set_to_none=True)
-        loss.sum().backward()
-        optimizer.step()
-        losses[:, step] = loss.detach()
-        if report is not None:
-            report(step + 1, config.steps, stack, losses[:, : step + 1])
-    _check_finite(config, losses)
+    batches = _Batches(config, stack)
+    losses = fit(
+        list(stack.trainable.values()),
+        lambda step: _losses(stack, batches, step),
+        [f"seed {seed} at offset {offset}" for seed, offset in config.models],
+        config.steps,
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        weight_decay=config.weight_decay,
+        report=report and (lambda step, steps, losses: report(step, steps, stack, losses)),
+    )
     return stack.map(lambda parameter: parameter.detach()), losses
 
 
@@ -188,41 +309,14 @@ def load_heads(config: TrainingConfig) -> HeadStack:
     return config.stack(parameters)
 
 
-def _losses(stack: HeadStack, config: TrainingConfig, batches: _Batches, step: int) -> Tensor:
+def _losses(stack: HeadStack, batches: _Batches, step: int) -> Tensor:
     """Return the cross-entropy of each model on its batch of this step, (models,)."""
-    length, start = batches.lengths[:, step], batches.starts[:, step]
-    tokens = batches.tokens[:, step].long()
-    column = torch.arange(tokens.shape[2])
-    last = length - 1
-    mask = (column <= last[:, None])[:, None]
-    query = _column(tokens, last)
-    if stack.additive:
-        tables = stack.additive_tables(torch.arange(batches.n_positions))
-        key_positions = (start[..., None] + column).clamp(max=batches.n_positions - 1)
-        query_positions = start + last[:, None]
-        attention = tables.attention(tokens, query, query_positions, key_positions, mask)
-        answer = tables.answer(tokens, key_positions, attention)
-    else:
-        tables = stack.tables(column, column, last)
-        attention = tables.attention(tokens, query, mask)
-        answer = tables.answer(tokens, attention)
-    target = _column(tokens, last - torch.tensor([offset for _, offset in config.models]))
-    loss = cross_entropy(answer.flatten(0, 1), target.flatten(), reduction="none")
-    return loss.view(stack.n_models, -1).mean(1)
-
-
-def _column(tokens: Tensor, index: Tensor) -> Tensor:
-    """Return one column per model, (models, batch)."""
-    return tokens.gather(2, index[:, None, None].expand(-1, tokens.shape[1], 1))[..., 0]
-
-
-def _check_finite(config: TrainingConfig, losses: Tensor) -> None:
-    broken = (~losses.isfinite()).any(1).nonzero().flatten().tolist()
-    if broken:
-        first = int((~losses[broken[0]].isfinite()).nonzero()[0])
-        seed, offset = config.models[broken[0]]
-        raise TrainingError(
-            f"the loss of seed {seed} at offset {offset} is not finite at step {first} "
-            f"({len(broken)} of {len(config.models)} models): lower the learning rate "
-            f"(now {config.learning_rate}) or check the encoding"
-        )
+    batch = batches[step]
+    where = torch.arange(batch.tokens.shape[-1])
+    if not batches.shifted:
+        tables = stack.tables(batch.last, where)
+        return tables.loss(batch.tokens, batch.query_tokens, batch.mask, batch.target)
+    tables = stack.additive_tables(torch.arange(batches.n_positions))
+    keys = (batch.starts[..., None] + where).clamp_(max=batches.n_positions - 1)
+    queries = batch.starts + batch.last[:, None]
+    return tables.loss(batch.tokens, batch.query_tokens, queries, keys, batch.mask, batch.target)

@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -212,7 +215,7 @@ def test_the_query_sees_every_key_and_weights_sum_to_one(small_head, encoding, o
 
 
 @every_encoding
-def test_the_tables_of_a_query_in_a_larger_set_are_those_of_the_query_alone(
+def test_the_tables_of_a_query_beside_others_are_those_of_the_query_alone(
     small_head, encoding, options
 ):
     """Training builds tables for models whose sequences end at different positions."""
@@ -220,7 +223,7 @@ def test_the_tables_of_a_query_in_a_larger_set_are_those_of_the_query_alone(
         torch.Tensor.double
     )
     positions, last = torch.arange(12), torch.tensor([11, 4, 7])
-    together = stack.tables(positions, positions, last)
+    together = stack.tables(last, positions)
     for model, index in enumerate(last.tolist()):
         alone = stack.select([model]).tables(positions[index : index + 1], positions)
         assert_same(together.logit[model], alone.logit[0])
@@ -235,7 +238,7 @@ def test_padding_behind_the_last_token_changes_nothing(small_head, encoding, opt
     tokens, positions = random_tokens(2, 4, 12), torch.arange(12)
     for length in (1, 2, 7, 12):
         last = torch.full((2,), length - 1)
-        tables = stack.tables(positions, positions, last)
+        tables = stack.tables(last, positions)
         mask = (positions < length).expand(2, 1, -1)
         attention = tables.attention(tokens, tokens[..., length - 1], mask)
         answer, weights = stack.forward(tokens[..., :length])
@@ -339,6 +342,7 @@ def test_stored_parameters_give_the_same_stack_back(small_head, encoding, option
         ({"d_model": 0}, "d_model=0 .*at least 1"),
         ({"d_head": -4}, "d_head=-4 .*at least 1"),
         ({"max_length": 0}, "max_length=0 .*at least 1"),
+        ({"log_length": 1}, "log_length=1 .*at least 2"),
     ],
 )
 def test_a_bad_head_is_refused_with_the_value_and_what_is_allowed(arguments, message):
@@ -372,12 +376,12 @@ def test_every_field_of_the_head_changes_it(small_head):
         {"d_model": 10},
         {"d_head": 6},
         {"max_length": 20},
+        {"log_length": 3},
     )
     prints = [fingerprint(**change) for change in changes]
     assert len({str(p) for p in prints}) == len(changes)
-    assert {"encoding", "encoding_options", "vocabulary", "d_model", "d_head", "max_length"} == set(
-        HeadConfig.__dataclass_fields__
-    )
+    fields = "encoding encoding_options vocabulary d_model d_head max_length log_length"
+    assert fields.split() == list(HeadConfig.__dataclass_fields__)
 
 
 def test_every_hook_of_the_interface_is_met_by_an_encoding_above():
@@ -397,12 +401,12 @@ def test_training_losses_are_those_of_the_plain_head_in_values_and_gradients(
         small_head(encoding, **options), (0, 7), (1, 3), lengths=(4, 9), steps=2, batch_size=3
     )
     stack = config.stack().map(torch.Tensor.double)
-    batches = _Batches.draw(config, stack)
+    batches = _Batches(config, stack)
     assert bool(batches.starts.any()) == (encoding == "learned-random-offset")
     assert len(set(batches.lengths.flatten().tolist())) > 1
     for step in range(config.steps):
         fast, plain = leaves(stack), leaves(stack)
-        losses = _losses(fast, config, batches, step)
+        losses = _losses(fast, batches, step)
         expected = torch.stack([plain_loss(plain, batches, m, step) for m in range(4)])
         assert_same(losses, expected)
         wanted, found = gradients(plain, expected), gradients(fast, losses)
@@ -412,12 +416,40 @@ def test_training_losses_are_those_of_the_plain_head_in_values_and_gradients(
 
 def plain_loss(stack, batches, model, step):
     """Mean cross-entropy of one model on one batch; sequences that start together go together."""
-    length, offset = int(batches.lengths[model, step]), (1, 3)[model % 2]
-    starts = batches.starts[model, step].expand(3)
+    length, offset = int(batches.lengths[step, model]), (1, 3)[model % 2]
+    starts = batches.starts[step, model]
     answers, targets = [], []
     for start in starts.unique().tolist():
-        tokens = batches.tokens[model, step, starts == start, :length]
+        tokens = batches.tokens[step, model, starts == start, :length]
         positions = start + torch.arange(length)
         answers.append(stack.select([model]).forward(tokens[None], positions)[0][0])
         targets.append(tokens[:, length - 1 - offset].long())
     return nn.functional.cross_entropy(torch.cat(answers), torch.cat(targets))
+
+
+# -- logits that grow with the logarithm of the length -------------------------------------------
+
+
+@every_encoding
+def test_log_length_multiplies_logits_and_changes_nothing_at_its_own_length(
+    small_head, encoding, options
+):
+    plain = HeadStack.initialize(small_head(encoding, **options), (0, 3)).map(torch.Tensor.double)
+    config = replace(plain.config, log_length=8)
+    warm = HeadStack(config, plain.parameters, plain.encodings)
+    for length, factor in ((8, 1.0), (20, math.log(20) / math.log(8))):
+        query, keys = torch.tensor([length - 1]), torch.arange(length)
+        expected = plain.tables(query, keys).logit * factor
+        assert_same(warm.tables(query, keys).logit, expected)
+        tokens = random_tokens(2, 3, length)
+        answer, weights = warm.forward(tokens)
+        tables = warm.tables(query, keys)
+        attention = tables.attention(tokens, tokens[..., -1])
+        assert_same(attention, weights)
+        assert_same(tables.answer(tokens, attention), answer)
+
+
+def test_query_positions_are_one_or_one_for_each_model(small_head):
+    stack = HeadStack.initialize(small_head("rotary"), (0, 1, 2))
+    with pytest.raises(ValueError, match="2 query positions for 3 models"):
+        stack.tables(torch.tensor([3, 4]), torch.arange(5))

@@ -8,10 +8,13 @@ from lengthgen.encodings import ENCODINGS
 from lengthgen.evaluation import accuracy
 from lengthgen.task import TestSequences
 from lengthgen.training import (
+    OPTIMIZERS,
     TrainingConfig,
     TrainingError,
+    TrainingWarning,
     _Batches,
     default_steps,
+    fit,
     load_heads,
     train,
     trained_heads,
@@ -48,9 +51,9 @@ def test_seed_7_starts_from_the_same_bits(alone_and_stacked):
 
 def test_seed_7_sees_the_same_data(alone_and_stacked):
     alone, stacked, index = alone_and_stacked
-    one, many = (_Batches.draw(config, config.stack()) for config in (alone, stacked))
+    one, many = (_Batches(config, config.stack()) for config in (alone, stacked))
     for part in ("tokens", "lengths", "starts"):
-        assert torch.equal(getattr(many, part)[index], getattr(one, part)[0])
+        assert torch.equal(getattr(many, part)[:, index], getattr(one, part)[:, 0])
 
 
 def test_seed_7_trains_to_the_same_numbers(alone_and_stacked):
@@ -59,8 +62,10 @@ def test_seed_7_trains_to_the_same_numbers(alone_and_stacked):
     # Bit for bit where the matrix library sums a batch of products in one order; elsewhere
     # float32 rounding (6e-8) grown over 8 steps of 3e-3, each divided by the gradient's size.
     torch.testing.assert_close(all_losses[index], losses[0], rtol=1e-5, atol=1e-6)
+    # The gradients of FIRE's scale and threshold are nearly cancelling sums over all pairs.
+    atol = 1e-3 if stacked.head.encoding == "fire" else 1e-4
     for name, value in one.parameters.items():
-        torch.testing.assert_close(many.parameters[name][index], value[0], rtol=0, atol=1e-4)
+        torch.testing.assert_close(many.parameters[name][index], value[0], rtol=0, atol=atol)
     test = TestSequences(300)
     row = accuracy(one, [3], [16, 48], test)
     rows = accuracy(many.select([index]), [3], [16, 48], test)
@@ -73,30 +78,30 @@ def test_seed_7_trains_to_the_same_numbers(alone_and_stacked):
 def test_data_depend_on_seed_and_offset_and_not_on_the_encoding(small_training):
     def tokens(encoding, **values):
         config = small_training(encoding, **values)
-        return _Batches.draw(config, config.stack())
+        return _Batches(config, config.stack())
 
     first, second = tokens("rotary"), tokens("learned-random-offset")
     assert torch.equal(first.tokens, second.tokens)
     assert torch.equal(first.lengths, second.lengths)
-    flat = first.tokens.flatten(1)
+    flat = first.tokens.transpose(0, 1).flatten(1)
     assert len(flat.unique(dim=0)) == 4  # each seed and offset its own
 
 
 def test_training_lengths_are_uniform_on_the_range_and_drawn_per_model_and_step(small_training):
     config = small_training(seeds=(0, 1, 2), lengths=(5, 8), steps=1000)
-    lengths = _Batches.draw(config, config.stack()).lengths
+    lengths = _Batches(config, config.stack()).lengths
     counts = lengths.flatten().bincount(minlength=9)
     assert counts[:5].sum() == 0 and len(counts) == 9
     # 6,000 draws over four lengths: standard deviation 34
     assert (counts[5:] - 1500).abs().max() < 140
-    assert not torch.equal(lengths[0], lengths[1])
+    assert not torch.equal(lengths[:, 0], lengths[:, 1])
 
 
 def test_starts_of_random_offsets_cover_the_table_uniformly(small_head, small_training):
     """For every sequence length all starts 0 .. R - L, so that the last rows are trained too."""
     head = small_head("learned-random-offset", rows=20)
     config = small_training(head=head, steps=4000, lengths=(5, 8), batch_size=2)
-    batches = _Batches.draw(config, config.stack())
+    batches = _Batches(config, config.stack())
     starts = batches.starts
     lengths = batches.lengths.view(*batches.lengths.shape, *[1] * (starts.dim() - 2))
     lengths = lengths.expand_as(starts)
@@ -112,7 +117,7 @@ def test_starts_of_random_offsets_cover_the_table_uniformly(small_head, small_tr
 @pytest.mark.parametrize("encoding", ["none", "learned", "rotary"])
 def test_other_encodings_start_at_position_zero(small_training, encoding):
     config = small_training(encoding)
-    assert not _Batches.draw(config, config.stack()).starts.any()
+    assert not _Batches(config, config.stack()).starts.any()
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -237,18 +242,46 @@ def test_a_training_length_past_the_table_is_refused_with_both_numbers(small_hea
             train(small_training(head=small_head(name, sizes, **options)))
 
 
-def test_a_loss_that_is_not_finite_names_seed_offset_and_step(small_training):
-    with pytest.raises(TrainingError, match=r"seed 0 at offset 1 .*step 1 .*now 1e\+30"):
+def test_losses_that_are_not_finite_name_seed_offset_and_step(small_training):
+    with (
+        pytest.warns(TrainingWarning),
+        pytest.raises(TrainingError, match=r"all 4 .*seed 0 at offset 1 .*step 1: .*now 1e\+30"),
+    ):
         train(small_training(learning_rate=1e30))
 
 
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer):
+    """Three parabolas; from step 4 on the loss of the second is not a number."""
+
+    def run(breaks):
+        x = torch.tensor([[1.0], [2.0], [3.0]])
+        seen = []
+
+        def losses(step):
+            seen.append(x.detach().clone())
+            scale = torch.ones(3)
+            scale[1] = torch.nan if breaks and step >= 4 else 1.0
+            return (x[:, 0] - 5) ** 2 * scale
+
+        history = fit([x], losses, ["a", "b", "c"], 9, optimizer=optimizer, learning_rate=0.1)
+        return x, history, seen
+
+    whole, expected, _ = run(breaks=False)
+    with pytest.warns(TrainingWarning, match="loss of b is not finite at step 4") as caught:
+        broken, history, seen = run(breaks=True)
+    assert len(caught) == 1
+    for model in (0, 2):
+        assert torch.equal(broken[model], whole[model])
+        assert torch.equal(history[model], expected[model])
+    assert torch.equal(history[1, :4], expected[1, :4]) and not history[1, 4:].isfinite().any()
+    assert torch.equal(broken[1], seen[4][1])  # it stays where its loss broke
+
+
 def test_default_steps_are_those_of_the_book():
-    assert {name: default_steps(name) for name in ENCODINGS} == {
-        "none": 1000,
-        "learned": 1000,
-        "learned-random-offset": 4000,
-        "rotary": 1000,
-    }
+    steps = {name: default_steps(name) for name in ENCODINGS}
+    assert steps.pop("learned-random-offset") == 4000
+    assert set(steps.values()) == {1000}
 
 
 # -- kept in the cache ---------------------------------------------------------------------------
