@@ -8,23 +8,18 @@ of `lengthgen.lookup`, which training and evaluation use. Tests hold the two equ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int, Integer
-from torch import Tensor, nn
+from torch import Tensor
 
-from lengthgen.encodings import HOOKS, construct, encoding_class, has_hook, takes_generator
+from lengthgen.encodings import construct, encoding_class
 from lengthgen.lookup import AdditiveTables, Tables
+from lengthgen.stack import ModelStack
 from lengthgen.task import Stream, generator_for
 
 __all__ = ["HeadConfig", "HeadStack"]
-
-WEIGHTS = ("token", "query", "key", "value", "output")
-"""Names of the parameters that every head has; the encoding's own follow as `encoding.NAME`."""
-
-ENCODING = "encoding."
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,22 @@ class HeadConfig:
         """The longest sequence that the encoding accepts, or `None` for any."""
         return getattr(self.new_encoding(0), "max_length", None)
 
+    def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
+        r"""Draw the initial weights of one model: all $N(0, 1/d)$, $d$ the width they act on."""
+        d_model, d_head = self.d_model, self.d_head
+        shapes = {
+            "token": (self.vocabulary, d_model),
+            "query": (d_model, d_head),
+            "key": (d_model, d_head),
+            "value": (d_model, d_head),
+            "output": (d_head, self.vocabulary),
+        }
+        widths = {name: shape[0] for name, shape in shapes.items()} | {"token": d_model}
+        return {
+            name: torch.randn(shape, generator=generator) / widths[name] ** 0.5
+            for name, shape in shapes.items()
+        }
+
     def new_encoding(self, seed: int) -> object:
         """Construct the encoding of one model; its initial values depend on `seed` alone."""
         return construct(
@@ -80,7 +91,7 @@ class HeadConfig:
         )
 
 
-class HeadStack:
+class HeadStack(ModelStack):
     r"""Single-head attention models, stacked: queries at the last position, softmax, readout.
 
     With $x_j = e_{t_j} + p_j$ the answer's logits are $\sum_j \alpha_j x_j W_v W_o$, where
@@ -89,69 +100,12 @@ class HeadStack:
 
     Args:
         config: what every model of the stack is made of.
-        parameters: tensors with a leading axis of `n_models`, named as in `WEIGHTS` plus
-            `encoding.NAME` for the encoding's own.
+        parameters: tensors with a leading axis of `n_models`, `token`, `query`, `key`, `value`,
+            `output`, and `encoding.NAME` for the encoding's own.
         encodings: one instance per model (the first alone where its values are in `parameters`).
     """
 
-    def __init__(
-        self, config: HeadConfig, parameters: dict[str, Tensor], encodings: Sequence[object]
-    ) -> None:
-        self.config, self.parameters, self.encodings = config, parameters, list(encodings)
-        first = self.encodings[0]
-        self._hooks = {name for name in HOOKS if has_hook(first, name)}
-        own = any(name.startswith(ENCODING) for name in parameters)
-        # One encoding serves all models if it has no parameters and draws nothing of its own.
-        self._shared = not own and not takes_generator(type(first))
-
-    @classmethod
-    def initialize(cls, config: HeadConfig, seeds: Sequence[int]) -> HeadStack:
-        r"""Draw the initial models: weights and token embeddings $N(0, 1/d)$.
-
-        A model's values depend on its seed alone, bitwise, never on the stack it is in.
-        """
-        return cls.from_state(config, _initial_parameters(config, seeds), seeds)
-
-    @classmethod
-    def from_state(
-        cls, config: HeadConfig, parameters: dict[str, Tensor], seeds: Sequence[int]
-    ) -> HeadStack:
-        """Put stored parameters back into a stack."""
-        return cls(config, dict(parameters), [config.new_encoding(seed) for seed in seeds])
-
-    @property
-    def n_models(self) -> int:
-        """Number of models in the stack."""
-        return len(self.parameters["token"])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Floating-point type of the weights."""
-        return self.parameters["token"].dtype
-
-    @property
-    def trainable(self) -> dict[str, Tensor]:
-        """The parameters that training changes: all but the encoding's buffers."""
-        first = self.encodings[0]
-        buffers = dict(first.named_buffers()) if isinstance(first, nn.Module) else {}
-        fixed = {f"{ENCODING}{name}" for name in buffers}
-        return {name: value for name, value in self.parameters.items() if name not in fixed}
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> HeadStack:
-        """Return a stack with every parameter tensor changed, e.g. `lambda p: p.double()`."""
-        parameters = {name: change(value) for name, value in self.parameters.items()}
-        return HeadStack(self.config, parameters, self.encodings)
-
-    def select(self, models: Sequence[int]) -> HeadStack:
-        """Return the stack of the models with these indices."""
-        index = torch.as_tensor(list(models), dtype=torch.long)
-        parameters = {name: value[index] for name, value in self.parameters.items()}
-        return HeadStack(self.config, parameters, [self.encodings[i] for i in index.tolist()])
-
-    def with_parameters(self, **parameters: Tensor) -> HeadStack:
-        """Return a stack with some parameters replaced (dots in names written as `__`)."""
-        named = {name.replace("__", "."): value for name, value in parameters.items()}
-        return HeadStack(self.config, {**self.parameters, **named}, self.encodings)
+    config: HeadConfig
 
     # -- the readable reference ---------------------------------------------------------------
 
@@ -259,7 +213,9 @@ class HeadStack:
         rows = self._rows(None if vectors is None else vectors[:, None])
         query = self._token_plus_position(rows @ self.parameters["query"], dim=1)[:, :, 0]
         if "transform_query" in self._hooks:
-            if self._shared:  # the model axis takes the place of the length: a position for each
+            if (
+                self._shared
+            ):  # the model axis takes the place of the length: a position for each
                 by_length = query.transpose(0, 1)
                 positions = positions.expand(self.n_models)
                 query = self._transform("query", by_length, positions).transpose(0, 1)
@@ -307,74 +263,8 @@ class HeadStack:
         The axis has size 1 where one value serves every model. A bias per head is that of the
         first head: this is a single-head model.
         """
-        value = self._call(name, None, arguments)
+        value = self.call_hook(name, None, *arguments)
         if value is None:
             return None
         value = value.to(self.dtype)
         return value[:, 0] if name == "bias" and value.dim() == 4 else value
-
-    def _transform(self, side: str, x: Tensor, positions: Tensor) -> Tensor:
-        turned = self._call(f"transform_{side}", x, (positions,))
-        return x if turned is None else turned
-
-    def _call(self, name: str, x: Tensor | None, arguments: tuple[Tensor, ...]) -> Tensor | None:
-        """Call a hook, which never sees the model axis, for all models.
-
-        An encoding with parameters is called through `vmap`; one without, whose `__init__` names
-        no `generator`, once for all models; else model by model.
-        """
-        first = self.encodings[0]
-        if name not in self._hooks:
-            return None
-        if self._shared:
-            hook = getattr(first, name)
-            return hook(*arguments)[None] if x is None else hook(x, *arguments)
-        state = {k: v for k, v in self.parameters.items() if k.startswith(ENCODING)}
-        if not state:
-            inputs = [arguments if x is None else (x[m], *arguments) for m in range(self.n_models)]
-            calls = zip(self.encodings, inputs, strict=True)
-            return torch.stack([getattr(encoding, name)(*args) for encoding, args in calls])
-        caller = _HookCaller(first)
-
-        def one_model(state: dict[str, Tensor], x: Tensor | None) -> Tensor:
-            inputs = arguments if x is None else (x, *arguments)
-            return torch.func.functional_call(caller, state, (name, *inputs))
-
-        return torch.vmap(one_model, in_dims=(0, None if x is None else 0))(state, x)
-
-
-class _HookCaller(nn.Module):
-    """Gives `functional_call`, which knows only `forward`, a way to an encoding's hooks."""
-
-    def __init__(self, encoding: nn.Module) -> None:
-        super().__init__()
-        self.encoding = encoding
-
-    def forward(self, name: str, *arguments: Tensor) -> Tensor:
-        return getattr(self.encoding, name)(*arguments)
-
-
-def _initial_parameters(config: HeadConfig, seeds: Sequence[int]) -> dict[str, Tensor]:
-    vocabulary, d_model, d_head = config.vocabulary, config.d_model, config.d_head
-    shapes = {
-        "token": (vocabulary, d_model),
-        "query": (d_model, d_head),
-        "key": (d_model, d_head),
-        "value": (d_model, d_head),
-        "output": (d_head, vocabulary),
-    }
-    models = []
-    for seed in seeds:
-        generator = generator_for(Stream.WEIGHTS, seed)
-        model = {}
-        for name, shape in shapes.items():
-            width = d_model if name == "token" else shape[0]
-            model[name] = torch.randn(shape, generator=generator) / width**0.5
-        encoding = config.new_encoding(seed)
-        if isinstance(encoding, nn.Module):
-            state = dict(encoding.named_parameters())
-            if takes_generator(type(encoding)):  # else buffers are the same in every model
-                state |= dict(encoding.named_buffers())
-            model |= {f"{ENCODING}{name}": value.detach().clone() for name, value in state.items()}
-        models.append(model)
-    return {name: torch.stack([model[name] for model in models]) for name in models[0]}
