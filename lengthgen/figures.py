@@ -24,22 +24,60 @@ __all__ = [
     "style",
 ]
 
+ROTARY, BIAS = "#0072B2", "#00805A"
+
 COLORS = {
-    "rotary": "#0072B2",
+    "none": "#777777",
     "learned": "#D55E00",
     "learned-random-offset": "#E69F00",
-    "none": "#777777",
+    "sinusoidal": "#CC79A7",
+    "rotary": ROTARY,
+    "rotary-interpolated": ROTARY,
+    "rotary-ntk": ROTARY,
+    "rotary-yarn": ROTARY,
+    "xpos": ROTARY,
+    "alibi": BIAS,
+    "t5": BIAS,
+    "clipped-relative": BIAS,
+    "kerple": BIAS,
+    "fire": BIAS,
 }
-"""One colour per encoding everywhere: distinct to colour-blind readers, and in lightness."""
+"""One colour per encoding everywhere, shared by those that act alike; distinct to colour-blind
+readers, and in lightness. Those of one colour differ by their markers."""
 
 LABELS = {
-    "rotary": "rotary",
+    "none": "no encoding",
     "learned": "learned absolute",
     "learned-random-offset": "learned, random offsets",
-    "none": "no encoding",
+    "sinusoidal": "sinusoidal",
+    "rotary": "rotary",
+    "rotary-interpolated": "rotary, interpolated",
+    "rotary-ntk": "rotary, NTK-aware",
+    "rotary-yarn": "rotary, YaRN",
+    "xpos": "xPos",
+    "alibi": "ALiBi",
+    "t5": "T5 buckets",
+    "clipped-relative": "clipped relative",
+    "kerple": "KERPLE",
+    "fire": "FIRE",
 }
 
-MARKERS = {"rotary": "o", "learned": "s", "learned-random-offset": "^", "none": "x"}
+MARKERS = {
+    "none": "x",
+    "learned": "s",
+    "learned-random-offset": "^",
+    "sinusoidal": "p",
+    "rotary": "o",
+    "rotary-interpolated": "<",
+    "rotary-ntk": ">",
+    "rotary-yarn": "*",
+    "xpos": "d",
+    "alibi": "v",
+    "t5": "P",
+    "clipped-relative": "h",
+    "kerple": "X",
+    "fire": "H",
+}
 
 PAGE_WIDTH = 7.2
 """Width of a full-width picture, in inches."""

@@ -67,23 +67,23 @@ def edit_json():
 
 TINY_BASE = """
 from dataclasses import replace
-from lengthgen.experiments import base
+from lengthgen.experiments import base, heads
 tiny = base.Config(
     encodings=("rotary", "learned", "none"), lengths=(16, 17, 24), picture_lengths=(16,),
     n_sequences=60,
 )
 base.EXPERIMENT = replace(base.EXPERIMENT, profiles={"quick": tiny, "paper": tiny})
-base.default_steps = lambda encoding: 40
+heads.default_steps = lambda encoding: 40
 """
 """Makes `base` small; for this process, and as the head of a script for another one."""
 
 
 @pytest.fixture
 def tiny_base(monkeypatch):
-    from lengthgen.experiments import base
+    from lengthgen.experiments import base, heads
 
     monkeypatch.setattr(base, "EXPERIMENT", base.EXPERIMENT)  # both put back afterwards
-    monkeypatch.setattr(base, "default_steps", base.default_steps)
+    monkeypatch.setattr(heads, "default_steps", heads.default_steps)
     exec(TINY_BASE, {})
     return base.EXPERIMENT
 

@@ -18,9 +18,10 @@ from lengthgen.encodings import ENCODINGS
 from lengthgen.experiments import NAMES, base, get, heads, mechanics, multiseed, prop1, shift
 from lengthgen.experiments.experiment import PROFILES
 from lengthgen.experiments.reproduce import default_folder, reproduce
-from lengthgen.results import Result, _read_unit
+from lengthgen.results import Result
 from lengthgen.task import FixedOffsetTask
 from lengthgen.training import TrainingConfig
+from lengthgen.units import _read_unit
 
 CELL = {"encoding", "offset", "seed", "length", "accuracy", "n_sequences"}
 MODULES = {m.__name__.split(".")[-1]: m for m in (base, multiseed, prop1, shift, mechanics)}
@@ -86,9 +87,8 @@ def tiny(monkeypatch, tmp_path_factory):
     """`tiny("shift")` is that experiment with few and small heads; one cache for all tests here."""
     cache = Path(tmp_path_factory.getbasetemp()) / "tiny-experiments"
     monkeypatch.setenv("LENGTHGEN_CACHE", str(cache))
-    for module in (multiseed, prop1, shift, mechanics):
+    for module in (heads, prop1, shift, mechanics):
         monkeypatch.setattr(module, "head_stacks", tiny_stacks)
-    monkeypatch.setattr(base, "default_steps", lambda encoding: 2)
     small = partial(TrainingConfig, steps=2, batch_size=4)
     monkeypatch.setattr(mechanics, "TrainingConfig", small)
 
@@ -141,7 +141,8 @@ def test_the_paper_profile_is_as_large_as_the_book_says():
     assert {16, 17, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096} <= set(paper.lengths)
     assert {"rotary", "learned", "learned-random-offset"} <= set(paper.encodings)
     assert get("base").config("paper").n_seeds == 1
-    assert set(get("base").config("paper").encodings) == set(ENCODINGS)
+    headline = {"rotary", "learned", "learned-random-offset", "none"}
+    assert set(get("base").config("paper").encodings) == headline <= set(ENCODINGS)
     assert get("prop1").config("paper").offsets == (1, 2, 3)
     assert get("prop1").config("paper").far[-1] == 2**20
     assert get("shift").config("paper").shifts[-1] == 2**20
@@ -249,7 +250,7 @@ def test_multiseed_keeps_every_seed_and_counts_failures_to_fit(results):
 
 def test_base_keeps_the_mean_attention_of_every_encoding(results):
     pictures = results["base"].summary["mean_attention"]
-    assert set(pictures) == set(ENCODINGS)
+    assert set(pictures) == set(get("base").config("paper").encodings)
     for by_length in pictures.values():
         assert {length: len(weights) for length, weights in by_length.items()} == {
             "16": 16,

@@ -36,10 +36,11 @@ def test_every_encoding_has_a_colour_a_label_and_a_marker(name):
     assert figures.LABELS[name] and figures.MARKERS[name]
 
 
-def test_colours_labels_and_markers_are_distinct():
-    for table in (figures.COLORS, figures.LABELS, figures.MARKERS):
+def test_labels_and_markers_are_distinct_and_so_are_the_shades_of_colours():
+    assert set(figures.COLORS) == set(figures.LABELS) == set(figures.MARKERS) == set(ENCODINGS)
+    for table in (figures.LABELS, figures.MARKERS):
         assert len(set(table.values())) == len(table)
-    shades = sorted(lightness(c) for c in figures.COLORS.values())
+    shades = sorted(lightness(c) for c in set(figures.COLORS.values()))
     assert min(np.diff(shades)) > 0.01  # distinct in grey too
 
 

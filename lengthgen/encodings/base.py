@@ -23,9 +23,10 @@ class PositionalEncoding(nn.Module):
     - `bias(query_positions, key_positions) -> (query, key)` or `(heads, query, key)`: added to
       the logits.
 
-    Positions are 1-D integer tensors. `__init__` may name any of `d_model`, `d_head`, `n_heads`,
-    `max_length` and `generator`, and options of its own with defaults. A class need not inherit
-    from this one: any class with at least one of the hooks works.
+    Positions are 1-D integer tensors. What a hook returns may be in float64, however low the
+    precision of the model: the model rounds it last. `__init__` may name any of `d_model`,
+    `d_head`, `n_heads`, `max_length` and `generator`, and options of its own with defaults. A
+    class need not inherit from this one: any class with at least one of the hooks works.
     """
 
     name: str = ""

@@ -10,55 +10,48 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lengthgen import figures
-from lengthgen.attention import HeadConfig
-from lengthgen.evaluation import AccuracyConfig, accuracy_rows, attention
+from lengthgen.evaluation import accuracy_rows, attention
 from lengthgen.experiments.experiment import Experiment
+from lengthgen.experiments.heads import LENGTHS, N_SEQUENCES, accuracy_configs, wanted_rows
 from lengthgen.results import Result, Unit
 from lengthgen.task import TestSequences
-from lengthgen.training import TrainingConfig, default_steps, load_heads
+from lengthgen.training import load_heads
 
 __all__ = ["EXPERIMENT", "Config"]
 
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of `base`; `picture_lengths` are those whose attention is kept."""
+    """Settings of `base`, on heads of `multiseed`; attention is kept at `picture_lengths`."""
 
     n_seeds: int = 1
     offset: int = 2
     encodings: tuple[str, ...] = ("rotary", "learned", "learned-random-offset", "none")
-    lengths: tuple[int, ...] = (16, 17, 24, 32, 48, 64, 96, 128, 256, 512, 1024)
+    lengths: tuple[int, ...] = LENGTHS
     picture_lengths: tuple[int, ...] = (16, 32, 64)
-    n_sequences: int = 2_000
-
-
-def _accuracy_configs(config: Config) -> list[AccuracyConfig]:
-    configs = []
-    for encoding in config.encodings:
-        head = HeadConfig(encoding)
-        seeds = tuple(range(config.n_seeds))
-        training = TrainingConfig(head, seeds, (config.offset,), steps=default_steps(encoding))
-        lengths = tuple(n for n in config.lengths if head.reach is None or n <= head.reach)
-        configs.append(AccuracyConfig(training, lengths, config.n_sequences))
-    return configs
+    n_sequences: int = N_SEQUENCES
 
 
 def _plan(config: Config) -> Iterator[tuple[Unit, Any]]:
-    for accuracy in _accuracy_configs(config):
-        yield accuracy_rows, accuracy
+    for encoding in config.encodings:
+        for accuracy in accuracy_configs(
+            encoding, config.n_seeds, config.lengths, config.n_sequences
+        ):
+            yield accuracy_rows, accuracy
 
 
 def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return accuracy rows; the summary holds the mean attention of seed 0 at each length."""
     rows, pictures = [], {}
-    for accuracy in _accuracy_configs(config):
-        rows += accuracy_rows(accuracy)
-        stack = load_heads(accuracy.training).select([0])
-        test = TestSequences(config.n_sequences, stack.config.vocabulary)
-        pictures[stack.config.encoding] = {
-            str(length): [round(w, 5) for w in _mean_attention(stack, test, length)]
-            for length in config.picture_lengths
-        }
+    for unit, accuracy in _plan(config):
+        rows += wanted_rows(unit(accuracy), config.n_seeds, (config.offset,))
+        if (0, config.offset) in (models := accuracy.training.models):
+            stack = load_heads(accuracy.training).select([models.index((0, config.offset))])
+            test = TestSequences(config.n_sequences, stack.config.vocabulary)
+            pictures[stack.config.encoding] = {
+                str(length): [round(w, 5) for w in _mean_attention(stack, test, length)]
+                for length in config.picture_lengths
+            }
     return rows, {"mean_attention": pictures}
 
 

@@ -10,10 +10,9 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lengthgen import figures
-from lengthgen.attention import HeadConfig
-from lengthgen.evaluation import AccuracyConfig, accuracy_rows
+from lengthgen.evaluation import accuracy_rows
 from lengthgen.experiments.experiment import Experiment
-from lengthgen.experiments.heads import OFFSETS, head_stacks, wanted_rows
+from lengthgen.experiments.heads import LENGTHS, N_SEQUENCES, OFFSETS, accuracy_configs, wanted_rows
 from lengthgen.results import Result, Unit
 
 __all__ = ["EXPERIMENT", "Config"]
@@ -33,32 +32,21 @@ class Config:
     n_seeds: int = 40
     offsets: tuple[int, ...] = OFFSETS
     encodings: tuple[str, ...] = ("rotary", "learned", "learned-random-offset")
-    lengths: tuple[int, ...] = (16, 17, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
-    n_sequences: int = 2_000
-
-
-def _accuracy_configs(config: Config) -> list[AccuracyConfig]:
-    return [
-        AccuracyConfig(stack, _lengths(config, encoding), config.n_sequences)
-        for encoding in config.encodings
-        for stack in head_stacks(encoding, config.n_seeds)
-    ]
-
-
-def _lengths(config: Config, encoding: str) -> tuple[int, ...]:
-    """Return the lengths that the encoding's table, if it has one, can hold."""
-    reach = HeadConfig(encoding).reach
-    return tuple(length for length in config.lengths if reach is None or length <= reach)
+    lengths: tuple[int, ...] = LENGTHS
+    n_sequences: int = N_SEQUENCES
 
 
 def _plan(config: Config) -> Iterator[tuple[Unit, Any]]:
     # The accuracy unit trains its heads if they are missing: one unit, one process.
-    for accuracy in _accuracy_configs(config):
-        yield accuracy_rows, accuracy
+    for encoding in config.encodings:
+        for accuracy in accuracy_configs(
+            encoding, config.n_seeds, config.lengths, config.n_sequences
+        ):
+            yield accuracy_rows, accuracy
 
 
 def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    measured = [row for accuracy in _accuracy_configs(config) for row in accuracy_rows(accuracy)]
+    measured = [row for unit, accuracy in _plan(config) for row in unit(accuracy)]
     rows = wanted_rows(measured, config.n_seeds, config.offsets)
     summary: dict[str, Any] = {}
     for encoding in config.encodings:
@@ -80,7 +68,7 @@ def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                     ),
                     6,
                 )
-                for length in _lengths(config, encoding)
+                for length in sorted({r["length"] for r in rows if r["encoding"] == encoding})
             },
         }
     return rows, summary
