@@ -8,11 +8,11 @@ of `lengthgen.lookup`, which training and evaluation use. Tests hold the two equ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int, Integer
-from torch import Tensor
+from torch import Tensor, nn
 
 from lengthgen.encodings import construct, encoding_class
 from lengthgen.lookup import AdditiveTables, Tables
@@ -106,6 +106,29 @@ class HeadStack(ModelStack):
     """
 
     config: HeadConfig
+
+    def with_encoding(self, encoding: str | type, **options: object) -> HeadStack:
+        """Return the same heads under another encoding, one that has nothing to learn.
+
+        Used at test time: heads trained with plain rotary, evaluated with scaled angles.
+
+        Args:
+            encoding: name of an encoding, or a class.
+            options: options for its `__init__`.
+
+        Raises:
+            ValueError: the heads have, or the other encoding has, parameters of its own.
+        """
+        config = replace(self.config, encoding=encoding, encoding_options=options)
+        found = HeadStack(config, self.parameters, [config.new_encoding(0)] * self.n_models)
+        for stack in (self, found):
+            first = stack.encodings[0]
+            if not stack._shared or (isinstance(first, nn.Module) and [*first.parameters()]):
+                raise ValueError(
+                    f"encoding {stack.config.encoding!r} has parameters of its own: only one "
+                    "without can be exchanged"
+                )
+        return found
 
     # -- the readable reference ---------------------------------------------------------------
 
@@ -213,9 +236,7 @@ class HeadStack(ModelStack):
         rows = self._rows(None if vectors is None else vectors[:, None])
         query = self._token_plus_position(rows @ self.parameters["query"], dim=1)[:, :, 0]
         if "transform_query" in self._hooks:
-            if (
-                self._shared
-            ):  # the model axis takes the place of the length: a position for each
+            if self._shared:  # the model axis takes the place of the length: a position for each
                 by_length = query.transpose(0, 1)
                 positions = positions.expand(self.n_models)
                 query = self._transform("query", by_length, positions).transpose(0, 1)

@@ -453,3 +453,24 @@ def test_query_positions_are_one_or_one_for_each_model(small_head):
     stack = HeadStack.initialize(small_head("rotary"), (0, 1, 2))
     with pytest.raises(ValueError, match="2 query positions for 3 models"):
         stack.tables(torch.tensor([3, 4]), torch.arange(5))
+
+
+# -- the same heads under another encoding --------------------------------------------------------
+
+
+def test_with_encoding_keeps_the_weights_and_changes_the_positions(small_head):
+    plain = HeadStack.initialize(small_head("rotary"), (0, 3))
+    slow = plain.with_encoding("rotary", base=50.0)
+    expected = HeadStack.initialize(small_head("rotary", base=50.0), (0, 3))
+    tokens = random_tokens(2, 3, 9)
+    for found, wanted in zip(slow.forward(tokens), expected.forward(tokens), strict=True):
+        assert torch.equal(found, wanted)
+    assert not torch.equal(slow.forward(tokens)[1], plain.forward(tokens)[1])
+    scaled = plain.with_encoding("rotary-interpolated", factor=1.0)
+    assert torch.equal(scaled.forward(tokens)[0], plain.forward(tokens)[0])
+
+
+@pytest.mark.parametrize(("before", "after"), [("rotary", "learned"), ("t5", "rotary")])
+def test_with_encoding_refuses_encodings_that_learn(small_head, before, after):
+    with pytest.raises(ValueError, match="has parameters of its own"):
+        HeadStack.initialize(small_head(before), (0,)).with_encoding(after)
