@@ -6,6 +6,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
+# Tests and chapters run in this many processes side by side, each on one thread.
+WORKERS ?= 2
 # Longest time for one chapter in the notebook tests, in seconds.
 NOTEBOOK_TIMEOUT ?= 1800
 REPRODUCE_ARGS ?=
@@ -15,6 +17,9 @@ BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.lengthgen-installed
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 SITE := _build/html
+# The chapters as they were run. Not below _build: nbmake passes over a folder of that name.
+EXECUTED := build/chapters
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tools come from the environment alone: kernels and consoles of the user's own Jupyter
 # must neither break nor rescue the build.
@@ -23,6 +28,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 export JUPYTER_PLATFORM_DIRS := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help install book test lint unit chapters browser lab reproduce archive clean
@@ -43,17 +49,17 @@ $(STAMP): requirements.txt pyproject.toml
 
 # The output is built from nothing: after a failed strict build a second one on the same output
 # would pass, because unchanged pages are not read again. The package's unit cache stays.
-book: $(STAMP) ## the site with executed outputs, in _build/html
+# The pages show the very runs that `chapters` has just checked.
+book: chapters ## every chapter run, then the site with their outputs, in _build/html
 	rm -rf $(SITE) _build/.doctrees _build/jupyter_execute
-	$(BIN)/jupyter-book build . --all -W --keep-going --quiet
+	LENGTHGEN_CHAPTERS=$(abspath $(EXECUTED)) $(BIN)/jupyter-book build . --all -W --keep-going --quiet
 	@test -s $(SITE)/index.html || { echo "The build left no $(SITE)/index.html"; exit 1; }
 	@echo "The book: $$($(BIN)/python -c 'import pathlib; print(pathlib.Path("$(SITE)/index.html").resolve().as_uri())')"
 
-# One after the other, the quick ones first; the site is built once.
+# One after the other, the quick ones first; chapters run once and the site is built once, by `book`.
 test: ## lint, unit tests, every chapter, the strict book build, browser tests
 	$(MAKE) lint
 	$(MAKE) unit
-	$(MAKE) chapters
 	$(MAKE) book
 	$(MAKE) browser
 
@@ -62,17 +68,16 @@ lint: $(STAMP) ## ruff on code and chapters
 	$(BIN)/ruff format --check .
 
 unit: $(STAMP) ## unit tests and doctests
-	$(BIN)/python -m pytest -m "not browser" $(PYTEST_ARGS)
+	$(PYTEST) -m "not browser" $(PYTEST_ARGS)
 
 chapters: $(STAMP) ## run every chapter from top to bottom
-ifeq ($(NOTEBOOKS),)
-	@echo "No chapter in notebooks/ yet: nothing to run."
-else
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(NOTEBOOKS)
-endif
+	rm -rf $(EXECUTED)
+	mkdir -p $(EXECUTED)
+	cp $(NOTEBOOKS) $(EXECUTED)
+	$(PYTEST) --nbmake --overwrite --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(NOTEBOOKS:notebooks/%=$(EXECUTED)/%)
 
 browser: $(STAMP) ## browser tests of the site that `make book` built
-	$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
+	$(PYTEST) tests/browser $(PYTEST_ARGS)
 
 lab: $(STAMP) ## the chapters in JupyterLab
 	$(BIN)/jupyter-lab --notebook-dir=. $(firstword $(NOTEBOOKS))

@@ -193,7 +193,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_base, tmp_path, monkeypatch, capsys):
 
 def test_a_module_run_by_name_ends_with_the_exit_code(tmp_path):
     command = [sys.executable, "-m", "lengthgen", "reproduce", "baze", "--out", str(tmp_path / "x")]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    child = subprocess.run(command, capture_output=True, text=True)
     assert child.returncode == 2
     assert child.stdout == "" and child.stderr.count("\n") == 1
     assert child.stderr.startswith("lengthgen: unknown experiment 'baze'")

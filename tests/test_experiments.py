@@ -357,7 +357,7 @@ def start(script, out, cache, *more):
 
 
 def finish(child):
-    out, err = child.communicate(timeout=300)
+    out, err = child.communicate()
     assert child.returncode == 0, err
     return out
 

@@ -1,9 +1,11 @@
-"""What this book needs beyond Jupyter Book: a sealed page, themed figures, published results.
+"""What this book needs beyond Jupyter Book: sealed pages, themed figures, chapters run once.
 
 * **Sealed pages.** Every page carries a Content-Security-Policy, so that a browser refuses anything
   from another server, and what the tool chain would fetch from one is taken out.
 * **Themed figures.** Matplotlib's SVG pictures are set into the page, their black, white, grey and
   encoding colours replaced by the theme's variables: one picture, right in light and in dark.
+* **Chapters run once.** `make book` runs the chapters side by side, as tests, and the pages show
+  these very runs. A build without it runs each chapter itself.
 * **Published results.** `results/*.json` is copied beside the pages, for readers to download.
 
 The rest mends faults of the tool chain itself; each says which.
@@ -14,6 +16,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -21,6 +25,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
 LOGGER = logging.getLogger(__name__)
@@ -43,7 +48,7 @@ CSP_META = (
 )
 
 # A Matplotlib figure's colours that follow the theme (book.css defines the variables).
-# The last four are the encodings' colours, the same in figures and explorables.
+# The last six are the encodings' colours, the same in figures and explorables.
 THEMED_COLOURS = {
     "#000000": "currentColor",
     "black": "currentColor",
@@ -55,6 +60,8 @@ THEMED_COLOURS = {
     "#d55e00": "var(--lg-learned)",
     "#e69f00": "var(--lg-learned-random-offset)",
     "#777777": "var(--lg-none)",
+    "#cc79a7": "var(--lg-sinusoidal)",
+    "#00805a": "var(--lg-bias)",
 }
 COLOUR_PROPERTY = re.compile(r"\b(fill|stroke|stop-color)(:\s*|=\")(#[0-9a-fA-F]{6}|black|white)\b")
 
@@ -189,6 +196,29 @@ def prepare_page(
         context["body"] = mend_body(inline_figures(app, pagename, body))
 
 
+def take_executed_chapter(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Take a chapter's outputs from the folder that `make book` names (`source-read`).
+
+    Raises:
+        ExtensionError: what was run is not the chapter as it stands.
+    """
+    folder = os.environ.get("LENGTHGEN_CHAPTERS")
+    if not folder or not docname.startswith("notebooks/"):
+        return
+    path = Path(folder, f"{Path(docname).name}.ipynb")
+    chapter, executed = json.loads(source[0]), json.loads(path.read_text(encoding="utf8"))
+    cells = [
+        [(c["cell_type"], "".join(c["source"])) for c in n["cells"]] for n in (chapter, executed)
+    ]
+    if cells[0] != cells[1]:
+        raise ExtensionError(f"{docname}.ipynb was changed after it was run: `make book` again")
+    for cell, run in zip(chapter["cells"], executed["cells"], strict=True):
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = run["outputs"], run["execution_count"]
+    chapter["metadata"].setdefault("mystnb", {})["execution_mode"] = "off"
+    source[0] = json.dumps(chapter)
+
+
 def without_repository_no_buttons(app: Sphinx) -> None:
     """Leave the launch buttons out until `_config.yml` names a repository."""
     options = app.config.html_theme_options
@@ -220,6 +250,7 @@ def publish(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", take_executed_chapter)
     app.connect("builder-inited", without_repository_no_buttons, priority=1)
     app.connect("html-page-context", prepare_page, priority=990)
     app.connect("build-finished", publish, priority=1)
