@@ -2,8 +2,8 @@ r"""A head at one query position is a lookup table: logits per pair of tokens, r
 
 With a small vocabulary the whole head fits into two tables, built once per training step; every
 sequence is then gather, softmax, scatter-add of attention onto tokens, readout. The loss comes
-with its gradient written out, which takes a third of the time of automatic differentiation; tests
-hold the two equal.
+with its gradient written out, which spares most of the small steps of automatic differentiation;
+tests hold the two equal.
 """
 
 from __future__ import annotations
