@@ -31,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install book test lint unit chapters browser lab reproduce archive clean
+.PHONY: help install book test lint unit chapters browser lab reproduce archive pdf clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ reproduce: $(STAMP) ## the paper profile of every experiment, into results/
 
 archive: book ## site and results in one zip under _build
 	$(BIN)/python book/_ext/archive.py _build/lengthgen-book.zip
+
+pdf: book ## the whole book as one document to print, under _build
+	$(BIN)/python book/_ext/pdf.py _build/lengthgen-book.pdf
 
 clean: ## remove what was built (the environment and the unit cache stay)
 	rm -rf _build build lengthgen.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -11,7 +11,7 @@ from IPython.display import HTML
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from lengthgen import figures
-from lengthgen.claims import WORDS, check_claims
+from lengthgen.claims import CLAIMS, WORDS, check_claims
 from lengthgen.results import Result, project_root
 
 __all__ = ["agreement", "begin", "frozen", "glue_all", "ledger", "provenance", "table"]
@@ -113,11 +113,11 @@ def ledger(prefix: str) -> HTML:
     Raises:
         ValueError: no claim has this prefix.
     """
-    verdicts = check_claims(project_root() / "results")
-    chosen = [verdict for verdict in verdicts if verdict.id.startswith(f"{prefix}.")]
-    if not chosen:
-        prefixes = sorted({verdict.id.split(".")[0] for verdict in verdicts})
+    own = tuple(claim for claim in CLAIMS if claim.id.startswith(f"{prefix}."))
+    if not own:
+        prefixes = sorted({claim.id.split(".")[0] for claim in CLAIMS})
         raise ValueError(f"no claim starts with {prefix!r}; choose from {', '.join(prefixes)}")
+    chosen = check_claims(project_root() / "results", own)
     rows = []
     for verdict in chosen:
         name = html.escape(verdict.experiment)

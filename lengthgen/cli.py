@@ -1,4 +1,4 @@
-"""The command line: `lengthgen reproduce` and `lengthgen claims`."""
+"""The command line: `lengthgen reproduce`, `lengthgen claims` and `lengthgen diagnose`."""
 
 from __future__ import annotations
 
@@ -67,6 +67,14 @@ def _parser() -> _Parser:
     claims.add_argument("--results", type=Path, help="folder; default: results")
     claims.add_argument("--json", action="store_true", help="print JSON")
     claims.set_defaults(command=_claims)
+
+    diagnose = commands.add_parser("diagnose", help="report card of one positional encoding")
+    diagnose.add_argument(
+        "encoding", metavar="ENCODING", help="a name, or path/to/file.py:ClassName"
+    )
+    diagnose.add_argument("--offset", type=int, default=2, help="the task; default: 2")
+    diagnose.add_argument("--json", action="store_true", help="print JSON, write no files")
+    diagnose.set_defaults(command=_diagnose)
     return parser
 
 
@@ -94,3 +102,15 @@ def _claims(options: argparse.Namespace) -> int:
     if any(verdict.passed is None for verdict in verdicts):
         return 2
     return 0 if all(verdict.passed for verdict in verdicts) else 1
+
+
+def _diagnose(options: argparse.Namespace) -> int:
+    from lengthgen.diagnosis import diagnose
+
+    card = diagnose(options.encoding, options.offset)
+    if options.json:
+        print(card.to_bytes().decode(), end="")
+        return 0
+    picture, numbers = card.save(project_root() / "_build" / "diagnose")
+    print(f"{card}\npicture in {picture}\nnumbers in {numbers}")
+    return 0

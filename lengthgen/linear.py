@@ -60,10 +60,15 @@ def scaled_midpoints(n_frequencies: int, top: float) -> Float64[Tensor, " freque
     """
     if n_frequencies < 1:
         raise ValueError(f"n_frequencies={n_frequencies} is not allowed: it must be >= 1")
-    if not 0 < top <= 1:
-        raise ValueError(f"top={top} is not allowed: it must be in (0, 1], in units of pi")
+    check_top(top)
     middle = torch.arange(n_frequencies, dtype=torch.float64) + 0.5
     return torch.pi * top * middle / n_frequencies
+
+
+def check_top(top: float) -> None:
+    """Refuse the edge of a band that is not in (0, 1], in units of pi."""
+    if not 0 < top <= 1:
+        raise ValueError(f"top={top} is not allowed: it must be in (0, 1], in units of pi")
 
 
 def design_matrix(

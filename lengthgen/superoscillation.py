@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from lengthgen.linear import design_matrix
+from lengthgen.linear import check_top, design_matrix
 
 __all__ = [
     "chebyshev_dual",
@@ -105,7 +105,7 @@ def growth_rate(top: float) -> float:
         >>> [round(growth_rate(top), 3) for top in (0.5, 0.8, 1.0)]
         [0.881, 0.319, 0.0]
     """
-    _check_top(top)
+    check_top(top)
     return -math.log(math.tan(math.pi * top / 4)) if top < 1 else 0.0
 
 
@@ -125,7 +125,7 @@ def chebyshev_dual(length: int, top: float) -> Float64[Tensor, " offsets"]:
 
     Source: ours.
     """
-    _check_top(top)
+    check_top(top)
     if length < 1:
         raise ValueError(f"length={length} is not allowed: it must be >= 1")
     half = torch.pi * torch.arange(length, dtype=torch.float64) / length  # omega / 2
@@ -180,8 +180,3 @@ def interpolant_energy_bound(
     dual = chebyshev_dual(length, top)
     transform = dual @ design_matrix(frequencies, torch.arange(length))
     return (dual.square() / transform.square().sum()).clamp(min=1 / len(frequencies))
-
-
-def _check_top(top: float) -> None:
-    if not 0 < top <= 1:
-        raise ValueError(f"top={top} is not allowed: it must be in (0, 1], in units of pi")

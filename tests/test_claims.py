@@ -163,7 +163,7 @@ def mine(verdicts):
 FROZEN = Path(__file__).parent.parent / "results"
 NAMES_A_ROW = {
     *("offset", "seed", "length", "n_sequences"),
-    *("top", "std", "scale", "base", "width", "share", "level", "step"),
+    *("top", "std", "scale", "base", "width", "share", "level", "step", "layer"),
 }
 
 

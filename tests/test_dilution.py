@@ -188,8 +188,7 @@ def test_measure_gives_what_evaluation_gives():
     heads = heads.with_parameters(query=5 * heads.parameters["query"])
     logits = dilution.offset_logits(heads, 40)
     weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
-    anywhere = torch.tensor([0])
-    readouts = heads.tables(anywhere, anywhere).token_readout
+    readouts = dilution.token_readouts(heads).float()
     measured = dilution.measure(weights, readouts, [1, 3], lengths, test)
     expected = accuracy(heads, [1, 3], lengths, test).double()
     torch.testing.assert_close(measured.accuracy, expected, rtol=0, atol=1e-6)

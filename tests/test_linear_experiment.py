@@ -8,7 +8,7 @@ from lengthgen.experiments import linear as experiment
 from lengthgen.experiments.linear_limit import LinearConfig, descent_rows, limit_rows
 from lengthgen.experiments.linear_trained import TrainedConfig, Training, trained_rows
 from lengthgen.linear import scaled_midpoints
-from lengthgen.panel import linear_panel
+from lengthgen.panels import linear_panel
 from lengthgen.token_linear import TokenLinearHead, train_token_linear
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthgen.claims import carrier, dilution, equivariance, gap, linear, pinning
+from lengthgen.claims import (
+    carrier,
+    connections,
+    dilution,
+    equivariance,
+    gap,
+    linear,
+    pinning,
+    transfer,
+    variants,
+)
 from lengthgen.claims.claim import Claim
 from lengthgen.results import Result, ResultError
 
@@ -18,6 +28,9 @@ CLAIMS: tuple[Claim, ...] = (
     *carrier.CLAIMS,
     *dilution.CLAIMS,
     *linear.CLAIMS,
+    *transfer.CLAIMS,
+    *variants.CLAIMS,
+    *connections.CLAIMS,
 )
 """Every claim of the book, chapter by chapter."""
 

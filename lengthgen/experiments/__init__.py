@@ -18,6 +18,9 @@ NAMES = (
     "selection",
     "dilution",
     "linear",
+    "transformer",
+    "variants",
+    "connections",
 )
 """Every experiment, in the order in which `reproduce` runs them."""
 

@@ -4,8 +4,7 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import pytest
 
-from lengthgen import panel as panels
-from lengthgen.panel import Panel, equivariance_panel, pinning_panel, task_panel
+from lengthgen.panels import Panel, equivariance_panel, heads, pinning_panel, task_panel
 
 BUILDERS = {"task": task_panel, "equivariance": equivariance_panel, "pinning": pinning_panel}
 
@@ -128,9 +127,9 @@ def test_two_drawings_are_the_same_bytes(panel):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(panels, "STEPS", 2)
-    monkeypatch.setattr(panels, "N_SEQUENCES", 20)
-    monkeypatch.setattr(panels, "LENGTHS", (16, 48, 128))
+    monkeypatch.setattr(heads, "STEPS", 2)
+    monkeypatch.setattr(heads, "N_SEQUENCES", 20)
+    monkeypatch.setattr(heads, "LENGTHS", (16, 48, 128))
 
 
 @pytest.mark.parametrize("name", BUILDERS)

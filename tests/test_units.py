@@ -1,0 +1,186 @@
+import math
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from lengthgen import units
+from lengthgen.attention import HeadConfig
+from lengthgen.files import ResultError, to_json
+from lengthgen.training import TrainingConfig, trained_heads
+from lengthgen.units import run_units, unit
+
+CALLS = []
+
+
+@dataclass(frozen=True)
+class Config:
+    size: int = 3
+    options: dict = field(default_factory=dict)
+    encoding: str | type = "rotary"
+
+
+@unit
+def tensors(config):
+    """A unit of tensors."""
+    CALLS.append(config)
+    return {
+        "values": torch.arange(config.size) / 7,
+        "threads": torch.tensor(torch.get_num_threads()),
+    }
+
+
+@unit
+def rows(config):
+    """A unit of rows."""
+    CALLS.append(config)
+    return [{"x": i, "y": (i, 0.1), "encoding": config.encoding} for i in range(config.size)]
+
+
+@unit
+def broken(config):
+    return [{"loss": math.nan}]
+
+
+@pytest.fixture(autouse=True)
+def no_calls():
+    CALLS.clear()
+
+
+@pytest.mark.parametrize("work", [tensors, rows], ids=["tensors", "rows"])
+def test_a_unit_is_computed_once_and_every_call_returns_the_same(work, private_cache):
+    config = Config()
+    assert not work.done(config)
+    first, second = work(config), work(config)
+    assert work.done(config)
+    assert len(CALLS) == 1
+    assert str(first) == str(second)
+    assert work.path(config).is_relative_to(private_cache)
+
+
+def test_the_first_call_returns_what_later_calls_read():
+    """Not the tuple, or the class, that JSON turns into something else."""
+    config = Config(2, {}, Config)
+    first, second = rows(config), rows(config)
+    assert first == second
+    assert first[0] == {"x": 0, "y": [0, 0.1], "encoding": to_json(Config)}
+
+
+@pytest.mark.parametrize("work", [tensors, rows], ids=["tensors", "rows"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda data: b"\xff" * len(data),
+        lambda data: data.replace(b"rows", b"rowz"),
+    ],
+    ids=["empty", "half", "one byte short", "overwritten", "no rows"],
+)
+def test_a_damaged_unit_is_computed_again(work, damage):
+    config = Config()
+    expected = str(work(config))
+    path = work.path(config)
+    path.write_bytes(damage(path.read_bytes()))
+    assert str(work(config)) == expected
+    assert len(CALLS) == 2
+    assert str(work(config)) == expected
+    assert len(CALLS) == 2
+
+
+def test_a_foreign_safetensors_file_in_the_cache_is_replaced():
+    config = Config()
+    tensors(config)
+    save_file({"values": torch.zeros(1)}, tensors.path(config))  # without metadata
+    assert len(tensors(config)["values"]) == 3
+
+
+def test_a_unit_that_fails_leaves_nothing(private_cache):
+    with pytest.raises(ResultError, match="nan is not a finite number"):
+        broken(Config())
+    assert not broken.done(Config())
+    assert not [path for path in private_cache.rglob("*") if path.is_file()]
+
+
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LENGTHGEN_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ResultError, match=r"cannot write .*file/tensors"):
+        tensors(Config())
+
+
+def test_a_unit_runs_on_one_thread_and_gives_the_others_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert tensors(Config())["threads"] == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_key_depends_on_configuration_code_and_version(monkeypatch):
+    default = Config()
+    key = tensors.key(default)
+    assert tensors.key(Config()) == key
+    for changed in (Config(4), Config(3, {"std": 0.1}), Config(encoding="learned")):
+        assert tensors.key(changed) != key
+    monkeypatch.setattr(units, "code_hash", lambda module: "other")
+    assert tensors.key(default) != key
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "__version__", "0.0")
+    assert tensors.key(default) != key
+
+
+def test_the_key_depends_on_the_code_of_a_readers_class():
+    """Edit the class in a notebook, and the same name must not bring back the old numbers."""
+
+    def a_class(source):
+        space = {"__name__": "__main__", "torch": torch}
+        exec(source, space)
+        return space["Mine"]
+
+    def key(source):
+        return tensors.key(Config(encoding=a_class(source)))
+
+    body = "class Mine:\n    slope = 2\n    def bias(self, q, k):\n        return {}\n"
+    original = key(body.format("q * 0.5"))
+    assert key(body.format("q * 0.5")) == original
+    assert key(body.format("q * 0.25")) != original
+    assert key(body.format("k * 0.5")) != original
+    assert key(body.format("(lambda: q * 0.5)()")) != key(body.format("(lambda: q * 0.6)()"))
+    assert key(body.replace("slope = 2", "slope = 3").format("q * 0.5")) != original
+    assert tensors.key(Config()) != tensors.key(Config(encoding=str))
+
+
+def test_many_units_are_computed_here_or_in_processes():
+    head = HeadConfig("rotary", vocabulary=4, d_model=4, d_head=4)
+    configs = [TrainingConfig(head, (seed,), (1,), (3, 4), 2, 4) for seed in range(2)]
+    advanced = []
+    values = run_units(
+        [(trained_heads, c) for c in configs], 2, lambda work, config: advanced.append(config)
+    )
+    assert sorted(c.seeds for c in advanced) == [(0,), (1,)]
+    assert all(trained_heads.done(c) for c in configs)
+    for config, value in zip(configs, values, strict=True):
+        here = trained_heads.function(config)
+        assert all(torch.equal(value[name], here[name]) for name in here)
+
+
+def test_units_that_are_done_are_reported_and_not_computed():
+    tensors(Config(1))
+    CALLS.clear()
+    advanced = []
+    work = [(tensors, Config(size)) for size in (1, 2)]
+    values = run_units(work, 1, lambda unit, config: advanced.append(config.size))
+    assert advanced == [1, 2]
+    assert [c.size for c in CALLS] == [2]
+    assert [len(value["values"]) for value in values] == [1, 2]
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_fewer_than_one_job_is_refused(jobs):
+    with pytest.raises(ValueError, match=f"jobs={jobs} .*at least 1"):
+        run_units([(tensors, Config())], jobs)
