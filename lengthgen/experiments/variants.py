@@ -84,14 +84,17 @@ class Config:
 
 
 def stacks(config: Config, head: HeadConfig) -> list[TrainingConfig]:
-    """Return the stacks that hold every seed of a head; those of `multiseed` where it has them."""
+    """Return the stacks that hold every seed of a head; those of `multiseed` where it has them.
+
+    Stacks are always whole, so that both profiles ask for the same units.
+    """
     if head.encoding in SHARED and head == HeadConfig(head.encoding):
         return head_stacks(head.encoding, config.n_seeds)
     firsts = range(0, config.n_seeds, SEEDS_PER_STACK)
     return [
         TrainingConfig(
             head,
-            tuple(range(first, min(first + SEEDS_PER_STACK, config.n_seeds))),
+            tuple(range(first, first + SEEDS_PER_STACK)),
             config.offsets,
             steps=default_steps(head.encoding),
         )
@@ -155,6 +158,7 @@ def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         {"encoding": c.training.head.encoding, **row}
         for c in _suppression_configs(config)
         for row in suppression_rows(c)
+        if row["seed"] < config.n_seeds
     ]
     summary = {
         "kernels": kernels,
@@ -277,7 +281,7 @@ EXPERIMENT = Experiment(
     name="variants",
     title="every other encoding: what it could represent, what it learns, what it keeps",
     module=__name__,
-    profiles={"quick": Config(n_seeds=2), "paper": Config()},
+    profiles={"quick": Config(n_seeds=4), "paper": Config()},
     plan=_plan,
     measure=_measure,
     plot=_plot,
