@@ -127,7 +127,7 @@ CLAIMS = (
     ),
     Claim(
         "connections.program",
-        "The RASP-L program is right on every sequence at every length: smallest accuracy",
+        "The RASP-L program is right on every test sequence at every length: smallest accuracy",
         "book",
         "connections",
         lambda r: min(_program(r, "RASP-L")),
@@ -169,8 +169,8 @@ CLAIMS = (
     ),
     Claim(
         "connections.table_twin",
-        "With the rows beyond the training range left random the same head is right on that range "
-        "and fails beyond: largest accuracy at length 48 and more",
+        "With the rows beyond the training range left random the same head fails beyond: largest "
+        "accuracy at length 48 and more",
         "book",
         "connections",
         lambda r: max(_program(r, "table head, rows 0..15", beyond=17)),

@@ -196,7 +196,7 @@ CLAIMS = (
         "transfer.pinning",
         "Heads of learned absolute decoders that look at the target in training peak inside the "
         "training range at every longer length: share of heads",
-        "abstract",
+        "book",
         "transformer",
         _peaks_in_range,
         least=0.9,
@@ -240,7 +240,7 @@ CLAIMS = (
     Claim(
         "transfer.width",
         "Few frequencies alias: accuracy at positions 32 to 95 with one head of width 64 minus "
-        "with eight of width 8, mean over seeds",
+        "with eight of width 8, mean over two seeds",
         "book",
         "transformer",
         lambda r: (
@@ -252,7 +252,7 @@ CLAIMS = (
     Claim(
         "transfer.selection",
         "From a larger initial scale rotary decoders fit as well and extrapolate worse: mean "
-        "difference of accuracy at positions 32 to 95",
+        "difference of accuracy at positions 32 to 95, two seeds",
         "book",
         "transformer",
         _fall,
