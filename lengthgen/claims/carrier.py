@@ -145,6 +145,15 @@ CLAIMS = (
         least=0.99,
     ),
     Claim(
+        "carrier.late_every_seed",
+        "Over every seed of the result, the slow ones included, the kernel is near the max-margin "
+        "one on the training range: smallest correlation",
+        "book",
+        "frequency",
+        lambda r: min(_late(r, "correlation", n_seeds=len(r.seeds))),
+        least=0.99,
+    ),
+    Claim(
         "carrier.late_margin",
         "Late in training the normalized margin is near its optimum: smallest ratio, seeds 0 to 4",
         "book",

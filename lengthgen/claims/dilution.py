@@ -48,7 +48,7 @@ CLAIMS = (
         "book",
         "dilution",
         lambda r: r.summary["multiseed"]["worst_beyond_3_errors"],
-        most=0.04,
+        most=0.01,
     ),
     Claim(
         "dilution.gaussian",

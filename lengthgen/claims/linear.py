@@ -37,8 +37,8 @@ CLAIMS = (
     ),
     Claim(
         "linear.fails",
-        "The minimum-norm interpolant does not extrapolate: accuracy at length 48, best offset, "
-        "main spectrum (chance 0.0625)",
+        "The minimum-norm interpolant does not extrapolate: accuracy at length 48, best of offsets "
+        "1 to 8, main spectrum (chance 0.0625)",
         "abstract",
         "linear",
         lambda r: max(accuracies(r, head="min-norm", spectrum="midpoints 0.8", length=48)),
