@@ -104,9 +104,10 @@ def themed_svg(source: str, label: str, key: str) -> str:
         raise ValueError(f"figure {key} has no viewBox")
     width = float(view_box[1].split()[2]) * 4 / 3  # points to CSS pixels
     return (
-        f'<svg class="lg-figure" role="img" aria-label="{html.escape(label)}" '
+        f'<span class="lg-scroll"><svg class="lg-figure" role="img" '
+        f'aria-label="{html.escape(label)}" '
         f'viewBox="{view_box[1]}" style="max-width: {width:.0f}px" '
-        f'xmlns:xlink="http://www.w3.org/1999/xlink">{rest.rstrip()}'
+        f'xmlns:xlink="http://www.w3.org/1999/xlink">{rest.rstrip()}</span>'
     )
 
 

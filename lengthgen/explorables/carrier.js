@@ -11,10 +11,11 @@ const CARRIER = {
   caption:
     "Press Play: one head with no tokens descends until its training loss is what you ask " +
     "for. The waves turn into phase at the offset, and most of them fade. Then raise the " +
-    "initial scale to 4 and try a few seeds: the training loss is the same, equivariance is " +
-    "as exact as before, and beyond the training range (shaded) a wrong offset (circle) soon " +
-    "wins. Now ask for a smaller loss: descent mends a bad start, but slowly. A bad twin is " +
-    "the cheapest head that fits the training range and prefers a wrong offset outside.",
+    "initial scale to 1: the training loss is the same, equivariance is as exact as before, " +
+    "and beyond the training range (shaded) a wrong offset wins (circle). With other seeds it " +
+    "may win further out; from scale 4 some heads do not reach the loss at all. Now ask for a " +
+    "smaller loss: descent mends a bad start, but slowly. A bad twin is the cheapest head with " +
+    "the margin 1 in the training range that prefers a wrong offset outside; Play scales it up.",
   controls: [
     { name: "std", label: "Initial scale", value: 0.03, values: [0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1, 2, 4], show: (v) => String(v), off: (s) => s.start === "twin" },
     { name: "seed", label: "Seed", value: 1, min: 1, max: 20, show: (v) => String(v), off: (s) => s.start === "twin" },
@@ -34,7 +35,7 @@ const CARRIER = {
   adjust: (state) => (state.start === "twin" ? { base: 10000, count: 16, longest: 16 } : {}),
   reset: (api) => api.stop(),
   legend: [
-    { color: "var(--lx-rotary)", text: "trained head" },
+    { color: "var(--lx-rotary)", text: "this head" },
     { color: "currentColor", dash: "1.5 3", text: "early prediction" },
     { color: "currentColor", dash: "7 4", text: "late prediction (maximum margin)" },
   ],

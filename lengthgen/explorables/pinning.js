@@ -7,7 +7,7 @@ const PINNING = {
     "the peak of attention stays in the trained rows (shaded), where the mean content's " +
     "preference is largest (circle). Now copy that row onto one far outside, or exchange the " +
     "two: attention follows the row. The rotary head follows the target instead, until an " +
-    "alias takes over (chapter 4).",
+    "alias takes over (chapter 5).",
   controls: [
     { name: "length", label: "Length", value: 64, min: 9, max: 512, show: (v) => `${v} tokens` },
     { name: "offset", label: "Offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },

@@ -20,10 +20,10 @@ const TASK = {
     "Both heads were trained on 10 to 16 tokens (shaded). Type other letters, then drag the " +
     "length past 16: the rotary head keeps looking at the target (dashed), the learned head " +
     "keeps looking where the target used to be. The lower picture counts right answers over " +
-    "random sequences drawn on this page; its lines are the mean of all seeds in the frozen " +
-    "results.",
+    "random sequences drawn on this page: circles are these two heads, lines the mean of all " +
+    "seeds in the frozen results.",
   controls: [
-    { name: "length", label: "Length", value: 16, min: 9, max: 512, show: (v) => `${v} tokens` },
+    { name: "length", label: "Length", value: 16, min: 10, max: 512, show: (v) => `${v} tokens` },
     { name: "offset", label: "Offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
     { name: "tail", label: `Last tokens (letters a to p)`, value: "", letters: TYPED, text: (s) => lettersOf(shownTokens(s)).slice(0, TYPED).reverse().join("") },
     { name: "seed", label: "Sequence", value: 1, min: 1, max: 50, show: (v) => `number ${v}` },
