@@ -48,7 +48,7 @@ def _decayed(result: Result, std: float, level: float | None) -> list[float]:
         for row in result.summary["runs"]
         if row["setting"] in _decays(result)
         and (row["std"], row["level"]) == (std, level)
-        and row["n_reached"]
+        and row["kept_1024"] is not None
     ]
 
 

@@ -88,7 +88,8 @@ CLAIMS = (
         "connections",
         lambda r: fmean(
             row["radius"] > 1
-            for row in _runs(r, std=UNSTABLE, level=r.config["levels"][0], reached=True)
+            for row in _runs(r, std=UNSTABLE, level=r.config["levels"][0])
+            if row["reached"]
         ),
         least=0.5,
     ),

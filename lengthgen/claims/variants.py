@@ -49,7 +49,7 @@ def _log_length_gain(result: Result, offset: int) -> float:
     return with_it - without
 
 
-def _fitted_without_margin(result: Result) -> int:
+def _fitted_without_margin(result: Result) -> float | int:
     """Return the largest number of heads of one family that fit offset 2 without a margin."""
     margins = result.summary["margins"]["2"][str(min(result.config["margin_offsets"]))]
     return max(
