@@ -6,12 +6,12 @@ place within the document, and what can be moved on the screen shows its present
 """
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from chromium import NAMES, find_chromium
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,13 +95,10 @@ def browser_path() -> str:
     Raises:
         FileNotFoundError: there is none.
     """
-    named = os.environ.get("LENGTHGEN_CHROMIUM")
-    names = [named] if named else ["chromium", "chromium-browser", "google-chrome"]
-    if path := next(filter(None, map(shutil.which, names)), None):
+    if path := find_chromium():
         return path
-    raise FileNotFoundError(
-        f"no {' or '.join(names)} found: install Chromium, or name it in LENGTHGEN_CHROMIUM"
-    )
+    names = os.environ.get("LENGTHGEN_CHROMIUM") or " or ".join(NAMES)
+    raise FileNotFoundError(f"no {names} found: install Chromium, or name it in LENGTHGEN_CHROMIUM")
 
 
 def take(page: Page, name: str, names: dict[str, str]) -> list[Any]:

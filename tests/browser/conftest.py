@@ -7,7 +7,6 @@ from the disk. A request that would leave the server finds nothing and fails the
 import functools
 import http.server
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from chromium import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "_build" / "html"
@@ -36,14 +36,6 @@ def skip_or_fail(message: str):
     if REQUIRED:
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
-
-
-def find_chromium() -> str | None:
-    named = os.environ.get("LENGTHGEN_CHROMIUM")
-    if named:
-        return shutil.which(named)
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 class SiteHandler(http.server.SimpleHTTPRequestHandler):
