@@ -8,22 +8,20 @@ of `lengthgen.lookup`, which training and evaluation use. Tests hold the two equ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int, Integer
-from torch import Tensor, nn
+from torch import Tensor
 
-from lengthgen.encodings import construct, encoding_class
-from lengthgen.lookup import AdditiveTables, Tables
-from lengthgen.stack import ModelStack
-from lengthgen.task import Stream, generator_for
+from lengthgen.lookup import Tables
+from lengthgen.stack import ModelConfig, ModelStack
 
 __all__ = ["HeadConfig", "HeadStack"]
 
 
 @dataclass(frozen=True)
-class HeadConfig:
+class HeadConfig(ModelConfig):
     r"""What a head is made of.
 
     Args:
@@ -50,17 +48,9 @@ class HeadConfig:
     log_length: int | None = None
 
     def __post_init__(self) -> None:
-        encoding_class(self.encoding)
-        for name, least in (("vocabulary", 2), ("d_model", 1), ("d_head", 1), ("max_length", 1)):
-            if (value := getattr(self, name)) < least:
-                raise ValueError(f"{name}={value} is not allowed: it must be at least {least}")
+        self.check_sizes(vocabulary=2, d_model=1, d_head=1, max_length=1)
         if self.log_length is not None and self.log_length < 2:
             raise ValueError(f"log_length={self.log_length} is not allowed: it must be at least 2")
-
-    @property
-    def reach(self) -> int | None:
-        """The longest sequence that the encoding accepts, or `None` for any."""
-        return getattr(self.new_encoding(0), "max_length", None)
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
         r"""Draw the initial weights of one model: all $N(0, 1/d)$, $d$ the width they act on."""
@@ -78,18 +68,6 @@ class HeadConfig:
             for name, shape in shapes.items()
         }
 
-    def new_encoding(self, seed: int) -> object:
-        """Construct the encoding of one model; its initial values depend on `seed` alone."""
-        return construct(
-            encoding_class(self.encoding),
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=1,
-            max_length=self.max_length,
-            generator=generator_for(Stream.ENCODING, seed),
-            options=self.encoding_options,
-        )
-
 
 class HeadStack(ModelStack):
     r"""Single-head attention models, stacked: queries at the last position, softmax, readout.
@@ -106,29 +84,6 @@ class HeadStack(ModelStack):
     """
 
     config: HeadConfig
-
-    def with_encoding(self, encoding: str | type, **options: object) -> HeadStack:
-        """Return the same heads under another encoding, one that has nothing to learn.
-
-        Used at test time: heads trained with plain rotary, evaluated with scaled angles.
-
-        Args:
-            encoding: name of an encoding, or a class.
-            options: options for its `__init__`.
-
-        Raises:
-            ValueError: the heads have, or the other encoding has, parameters of its own.
-        """
-        config = replace(self.config, encoding=encoding, encoding_options=options)
-        found = HeadStack(config, self.parameters, [config.new_encoding(0)] * self.n_models)
-        for stack in (self, found):
-            first = stack.encodings[0]
-            if not stack._shared or (isinstance(first, nn.Module) and [*first.parameters()]):
-                raise ValueError(
-                    f"encoding {stack.config.encoding!r} has parameters of its own: only one "
-                    "without can be exchanged"
-                )
-        return found
 
     # -- the readable reference ---------------------------------------------------------------
 
@@ -154,8 +109,8 @@ class HeadStack(ModelStack):
             torch.einsum("mbld,mde->mble", x, self.parameters[name])
             for name in ("query", "key", "value")
         )
-        query = self._transform("query", query[:, :, -1:], positions[-1:])
-        key = self._transform("key", key, positions)
+        query = self.transform("query", query[:, :, -1:], positions[-1:])
+        key = self.transform("key", key, positions)
         logits = torch.einsum("mbqe,mbke->mbqk", query, key).to(self.dtype)
         logits = logits / self.config.d_head**0.5
         bias = self.hook("bias", positions[-1:], positions)
@@ -187,23 +142,21 @@ class HeadStack(ModelStack):
                 "for all or one for each"
             )
         vectors = self.hook("embed", key_positions)
-        query = self._queries(query_positions)
-        if "transform_key" in self._hooks:
-            key = self._token_plus_position(self._rows(vectors) @ self.parameters["key"], dim=1)
+        query = self._queries(query_positions) * self.scale(query_positions)
+        if "transform_key" in self.hooks:
+            key = self.token_plus_position(self.rows(vectors) @ self.parameters["key"], dim=1)
             key = key.expand(-1, -1, len(key_positions), -1)
-            key = self._transform("key", key, key_positions).to(query.dtype)
+            key = self.transform("key", key, key_positions).to(query.dtype)
             logit = (key.flatten(1, 2) @ query.mT).unflatten(1, key.shape[1:3])
         else:  # the logit is a sum of a token's and a position's part
-            key = self._rows(vectors) @ self.parameters["key"]
-            logit = self._token_plus_position(key.to(query.dtype) @ query.mT, dim=1)
+            key = self.rows(vectors) @ self.parameters["key"]
+            logit = self.token_plus_position(key.to(query.dtype) @ query.mT, dim=1)
         logit = logit.to(self.dtype)  # (models, key token, key position, query token)
-        bias = self._by_query("bias", query_positions, key_positions)
+        bias = self.scaled_bias(query_positions, key_positions)
         if bias is not None:
             logit = logit + bias[:, None, :, None]
-        if self.config.log_length is not None:
-            logit = logit * self._temperature(query_positions)[:, None, None, None]
         logit = logit.expand(-1, -1, len(key_positions), -1)
-        readout = self._rows(vectors) @ (self.parameters["value"] @ self.parameters["output"])
+        readout = self.rows(vectors) @ (self.parameters["value"] @ self.parameters["output"])
         vocabulary = self.config.vocabulary
         return Tables(
             logit.permute(0, 3, 1, 2),
@@ -211,45 +164,43 @@ class HeadStack(ModelStack):
             None if vectors is None else readout[:, vocabulary:],
         )
 
-    @property
-    def additive(self) -> bool:
-        """Whether position enters through added vectors alone."""
-        return self._hooks == {"embed"} and self.config.log_length is None
-
-    def additive_tables(self, positions: Int[Tensor, " positions"]) -> AdditiveTables:
-        """Return the stack as scores between rows; positions are rows in the order given.
-
-        Raises:
-            ValueError: position enters through another hook than `embed`.
-        """
-        if not self.additive:
-            raise ValueError(f"encoding {self.config.encoding!r} is more than added vectors")
-        rows = self._rows(self.hook("embed", positions))
-        query = rows @ self.parameters["query"] / self.config.d_head**0.5
-        score = query @ (rows @ self.parameters["key"]).transpose(1, 2)
-        readout = rows @ (self.parameters["value"] @ self.parameters["output"])
-        return AdditiveTables(score, readout, self.config.vocabulary)
-
     def _queries(self, positions: Tensor) -> Tensor:
-        """Return the scaled query of every token at each model's position, (models, token, d)."""
+        """Return the query of every token at each model's position, (models, token, d_head)."""
         vectors = self._by_query("embed", positions)
-        rows = self._rows(None if vectors is None else vectors[:, None])
-        query = self._token_plus_position(rows @ self.parameters["query"], dim=1)[:, :, 0]
-        if "transform_query" in self._hooks:
-            if self._shared:  # the model axis takes the place of the length: a position for each
-                by_length = query.transpose(0, 1)
-                positions = positions.expand(self.n_models)
-                query = self._transform("query", by_length, positions).transpose(0, 1)
-            else:
-                distinct, index = positions.unique(return_inverse=True)
-                query = query[:, :, None].expand(-1, -1, len(distinct), -1)
-                query = self._transform("query", query, distinct)
-                query = query[torch.arange(self.n_models), :, index.expand(self.n_models)]
-        return query / self.config.d_head**0.5
+        rows = self.rows(None if vectors is None else vectors[:, None])
+        query = self.token_plus_position(rows @ self.parameters["query"], dim=1)[:, :, 0]
+        return self.transform_queries(query, positions)
+
+    def transform_queries(self, query: Tensor, positions: Tensor) -> Tensor:
+        """Apply `transform_query` to queries at each model's position, (models, token, d_head)."""
+        if "transform_query" not in self.hooks:
+            return query
+        if self._shared:  # the model axis takes the place of the length: a position for each
+            by_length = query.transpose(0, 1)
+            positions = positions.expand(self.n_models)
+            return self.transform("query", by_length, positions).transpose(0, 1)
+        distinct, index = positions.unique(return_inverse=True)
+        query = query[:, :, None].expand(-1, -1, len(distinct), -1)
+        query = self.transform("query", query, distinct)
+        return query[torch.arange(self.n_models), :, index.expand(self.n_models)]
+
+    def scale(self, query_positions: Tensor) -> Tensor | float:
+        r"""Return the factor of inner products at query positions, $1/\sqrt{d}$ by default."""
+        root = self.config.d_head**0.5
+        if self.config.log_length is None:
+            return 1 / root
+        return self._temperature(query_positions)[:, None, None] / root
+
+    def scaled_bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        """Return what a `bias` adds to the logits of each model's query, (models, keys)."""
+        bias = self._by_query("bias", query_positions, key_positions)
+        if bias is None or self.config.log_length is None:
+            return bias
+        return bias * self._temperature(query_positions)[:, None]
 
     def _by_query(self, hook: str, query_positions: Tensor, *others: Tensor) -> Tensor | None:
         """Call `embed` or `bias` at each model's query position, (models, ...)."""
-        if hook not in self._hooks:
+        if hook not in self.hooks:
             return None
         if self._shared:
             return self.hook(hook, query_positions, *others)[0].expand(self.n_models, -1)
@@ -261,14 +212,14 @@ class HeadStack(ModelStack):
         """Return the factor of the logits at a query position; see `HeadConfig.log_length`."""
         return (query_positions + 1).to(self.dtype).log() / math.log(self.config.log_length)
 
-    def _rows(self, vectors: Tensor | None) -> Tensor:
+    def rows(self, vectors: Tensor | None) -> Tensor:
         """Return token embeddings and position vectors below each other: one product for both."""
         token = self.parameters["token"]
         if vectors is None:
             return token
         return torch.cat([token, vectors.expand(self.n_models, -1, -1)], dim=1)
 
-    def _token_plus_position(self, rows: Tensor, dim: int) -> Tensor:
+    def token_plus_position(self, rows: Tensor, dim: int) -> Tensor:
         """Split an axis into tokens and positions and add every pair: (.., token, position, ..)."""
         vocabulary = self.config.vocabulary
         tokens = rows.narrow(dim, 0, vocabulary).unsqueeze(dim + 1)

@@ -145,12 +145,12 @@ def _solve(frequencies: Tensor, better: list[int], worse: list[int]) -> MaxMargi
             f"no kernel on {len(frequencies)} frequencies meets the margins: {problem.status}"
         )
     return MaxMargin(
-        torch.view_as_complex(torch.from_numpy(np.ascontiguousarray(c.value))),
+        torch.view_as_complex(torch.as_tensor(np.ascontiguousarray(c.value))),
         frequencies,
         float(problem.value),
         better,
         worse,
-        torch.from_numpy(np.ascontiguousarray(margins.dual_value)),
+        torch.as_tensor(np.ascontiguousarray(margins.dual_value)),
     )
 
 

@@ -223,4 +223,4 @@ def group_l1_interpolant(
         [cosines.numpy() @ c[:, 0] + sines.numpy() @ c[:, 1] == target],
     )
     problem.solve(solver=cvxpy.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
-    return as_coefficients(torch.from_numpy(c.value.T.reshape(-1).copy()))
+    return as_coefficients(torch.as_tensor(c.value.T.reshape(-1).copy()))

@@ -3,43 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lengthgen.encodings import HOOKS, has_hook, takes_generator
+from lengthgen.encodings import (
+    HOOKS,
+    construct,
+    encoding_class,
+    has_hook,
+    is_isometric,
+    takes_generator,
+)
 from lengthgen.task import Stream, generator_for
 
-__all__ = ["ENCODING", "ModelStack"]
+__all__ = ["ENCODING", "ModelConfig", "ModelStack"]
 
 ENCODING = "encoding."
 """Prefix of the encoding's own parameters among those of a model."""
+
+
+class ModelConfig:
+    """What every model's configuration can do, whatever the model.
+
+    A subclass is a frozen dataclass with the fields `encoding`, `encoding_options`, `d_model`
+    and `max_length`, and has `d_head` and `draw(generator)`, which returns the initial weights of
+    one model.
+    """
+
+    n_heads = 1  # not a field, unless a subclass makes it one
+
+    def check_sizes(self, **least: int) -> None:
+        """Refuse an unknown encoding and sizes that are too small.
+
+        Raises:
+            ValueError: names the value and the least that is allowed.
+        """
+        encoding_class(self.encoding)
+        for name, smallest in least.items():
+            if (value := getattr(self, name)) < smallest:
+                raise ValueError(f"{name}={value} is not allowed: it must be at least {smallest}")
+
+    @property
+    def reach(self) -> int | None:
+        """The longest sequence that the encoding accepts, or `None` for any."""
+        return getattr(self.new_encoding(0), "max_length", None)
+
+    def new_encoding(self, seed: int) -> object:
+        """Construct the encoding of one model; its initial values depend on `seed` alone."""
+        return construct(
+            encoding_class(self.encoding),
+            d_model=self.d_model,
+            d_head=self.d_head,
+            n_heads=self.n_heads,
+            max_length=self.max_length,
+            generator=generator_for(Stream.ENCODING, seed),
+            options=self.encoding_options,
+        )
 
 
 class ModelStack:
     """Models of one configuration, stacked; a subclass says what a model computes.
 
     Args:
-        config: what every model of the stack is made of; it has `new_encoding(seed)`, and
-            `draw(generator)`, which returns the initial weights of one model.
+        config: what every model of the stack is made of.
         parameters: tensors with a leading axis of `n_models`: the weights, and `encoding.NAME`
             for the encoding's own.
         encodings: one instance per model (the first alone where its values are in `parameters`).
     """
 
     def __init__(
-        self, config: Any, parameters: dict[str, Tensor], encodings: Sequence[object]
+        self, config: ModelConfig, parameters: dict[str, Tensor], encodings: Sequence[object]
     ) -> None:
         self.config, self.parameters, self.encodings = config, parameters, list(encodings)
         first = self.encodings[0]
-        self._hooks = {name for name in HOOKS if has_hook(first, name)}
+        self.hooks = {name for name in HOOKS if has_hook(first, name)}
         own = any(name.startswith(ENCODING) for name in parameters)
         # One encoding serves all models if it has no parameters and draws nothing of its own.
         self._shared = not own and not takes_generator(type(first))
 
     @classmethod
-    def initialize(cls, config: Any, seeds: Sequence[int]) -> ModelStack:
+    def initialize(cls, config: ModelConfig, seeds: Sequence[int]) -> ModelStack:
         """Draw the initial models.
 
         A model's values depend on its seed alone, bitwise, never on the stack it is in.
@@ -50,7 +94,7 @@ class ModelStack:
 
     @classmethod
     def from_state(
-        cls, config: Any, parameters: dict[str, Tensor], seeds: Sequence[int]
+        cls, config: ModelConfig, parameters: dict[str, Tensor], seeds: Sequence[int]
     ) -> ModelStack:
         """Put stored parameters back into a stack."""
         return cls(config, dict(parameters), [config.new_encoding(seed) for seed in seeds])
@@ -72,6 +116,23 @@ class ModelStack:
         buffers = dict(first.named_buffers()) if isinstance(first, nn.Module) else {}
         fixed = {f"{ENCODING}{name}" for name in buffers}
         return {name: value for name, value in self.parameters.items() if name not in fixed}
+
+    @property
+    def additive(self) -> bool:
+        """Whether position enters through added vectors alone."""
+        return self.hooks == {"embed"} and getattr(self.config, "log_length", None) is None
+
+    def check_starts(self) -> None:
+        """Refuse first positions other than 0 for encodings that cannot have them.
+
+        Raises:
+            ValueError: position enters through another hook than `embed`.
+        """
+        if not self.additive:
+            raise ValueError(
+                f"encoding {self.config.encoding!r} draws first positions, which needs an "
+                "encoding that defines the hook embed and no other"
+            )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> ModelStack:
         """Return a stack with every parameter tensor changed, e.g. `lambda p: p.double()`."""
@@ -105,7 +166,7 @@ class ModelStack:
             model, or `None` if the encoding does not define the hook.
         """
         first = self.encodings[0]
-        if name not in self._hooks:
+        if name not in self.hooks:
             return None
         if self._shared:
             hook = getattr(first, name)
@@ -124,7 +185,12 @@ class ModelStack:
         in_dims = (0, None if x is None else 0)
         return torch.vmap(one_model, in_dims=in_dims)(state, x)
 
-    def _transform(self, side: str, x: Tensor, positions: Tensor) -> Tensor:
+    @property
+    def isometric(self) -> bool:
+        """Whether the encoding's transforms are rotations, the same for every model."""
+        return self._shared and is_isometric(self.encodings[0])
+
+    def transform(self, side: str, x: Tensor, positions: Tensor) -> Tensor:
         """Apply `transform_query` or `transform_key` to queries or keys, if there is one."""
         turned = self.call_hook(f"transform_{side}", x, positions)
         return x if turned is None else turned
@@ -141,7 +207,7 @@ class _HookCaller(nn.Module):
         return getattr(self.encoding, name)(*arguments)
 
 
-def _initial_parameters(config: Any, seed: int) -> dict[str, Tensor]:
+def _initial_parameters(config: ModelConfig, seed: int) -> dict[str, Tensor]:
     model = dict(config.draw(generator_for(Stream.WEIGHTS, seed)))
     encoding = config.new_encoding(seed)
     if isinstance(encoding, nn.Module):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lengthgen.attention import HeadConfig, HeadStack
+from lengthgen.head_gradient import Batch, loss_and_gradient
 from lengthgen.results import unit
 from lengthgen.task import FixedOffsetTask, Stream, generator_for
 
@@ -102,18 +103,6 @@ class TrainingConfig:
         return HeadStack.from_state(self.head, parameters, seeds)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """One step's sequences of every model, in reading order, padded behind their last token."""
-
-    tokens: Tensor  # (models, batch, longest)
-    last: Tensor  # (models,), index of the last token
-    mask: Tensor  # (models, 1, longest), false behind the last token
-    query_tokens: Tensor  # (models, batch)
-    target: Tensor  # (models, batch)
-    starts: Tensor  # (models, batch), position of each sequence's first token
-
-
 CHUNK = 32
 """Steps whose batches are prepared together."""
 
@@ -125,11 +114,8 @@ class _Batches:
         n_starts = getattr(stack.encodings[0], "n_starts", lambda length: 1)
         shortest, longest = config.lengths
         room = torch.tensor([n_starts(length) for length in range(longest + 1)])
-        if room.max() > 1 and not stack.additive:
-            raise ValueError(
-                f"encoding {config.head.encoding!r} draws first positions, which needs an "
-                "encoding that defines the hook embed and no other"
-            )
+        if room.max() > 1:
+            stack.check_starts()
         self._shape = (config.steps, len(config.models), config.batch_size, longest)
         self._offsets = torch.tensor([offset for _, offset in config.models])
         self.tokens = torch.empty(self._shape, dtype=torch.uint8)
@@ -145,17 +131,18 @@ class _Batches:
             self.tokens[:, model] = sequences.view(*shape, longest)
             self.lengths[:, model] = drawn
             self.starts[:, model] = uniform.mul_(room[drawn, None])
-        self.n_positions = int((self.starts.amax(2) + self.lengths).max())
         self.shifted = bool(self.starts.any())
-        self._chunk: tuple[int, list[_Batch]] = (-1, [])
+        n_positions = int((self.starts.amax(2) + self.lengths).max()) if self.shifted else longest
+        self.positions = torch.arange(n_positions)
+        self._chunk: tuple[int, list[Batch]] = (-1, [])
 
-    def __getitem__(self, step: int) -> _Batch:
+    def __getitem__(self, step: int) -> Batch:
         index, position = divmod(step, CHUNK)
         if self._chunk[0] != index:
             self._chunk = (index, self._prepared(slice(index * CHUNK, (index + 1) * CHUNK)))
         return self._chunk[1][position]
 
-    def _prepared(self, steps: slice) -> list[_Batch]:
+    def _prepared(self, steps: slice) -> list[Batch]:
         tokens, last = self.tokens[steps].long(), self.lengths[steps] - 1
         mask = torch.arange(tokens.shape[-1]) <= last[..., None]
 
@@ -163,15 +150,10 @@ class _Batches:
             index = index[..., None, None].expand(*tokens.shape[:-1], 1)
             return tokens.gather(-1, index)[..., 0]
 
-        parts = (
-            tokens,
-            last,
-            mask[:, :, None],
-            column(last),
-            column(last - self._offsets),
-            self.starts[steps].long(),
-        )
-        return [_Batch(*batch) for batch in zip(*parts, strict=True)]
+        starts = self.starts[steps].long() if self.shifted else [None] * len(tokens)
+        columns = column(last), column(last - self._offsets)
+        parts = zip(tokens, last, mask[:, :, None], *columns, starts, strict=True)
+        return [Batch(*part) for part in parts]
 
 
 def fit(
@@ -192,7 +174,8 @@ def fit(
 
     Args:
         parameters: tensors with a leading axis of models, changed in place.
-        losses: called with the step; returns the (models,) losses of the current parameters.
+        losses: called with the step; returns the (models,) losses of the current parameters, and
+            either leaves their gradients in `.grad` itself or returns losses to differentiate.
         names: what to call each model in a warning or an error.
         steps: number of steps.
         optimizer: `adam`, `adamw` or `sgd`.
@@ -212,10 +195,11 @@ def fit(
     history = torch.empty(len(names), steps)
     running = torch.ones(len(names), dtype=torch.bool)
     for step in range(steps):
-        loss = losses(step)
         for parameter in parameters:
             parameter.grad = None
-        loss.sum().backward()
+        loss = losses(step)
+        if loss.requires_grad:
+            loss.sum().backward()
         history[:, step] = loss.detach()
         finite = history[:, step].isfinite()
         if not finite.all():
@@ -281,7 +265,7 @@ def train(
     batches = _Batches(config, stack)
     losses = fit(
         list(stack.trainable.values()),
-        lambda step: _losses(stack, batches, step),
+        lambda step: loss_and_gradient(stack, batches[step], batches.positions),
         [f"seed {seed} at offset {offset}" for seed, offset in config.models],
         config.steps,
         optimizer=config.optimizer,
@@ -307,16 +291,3 @@ def load_heads(config: TrainingConfig) -> HeadStack:
     parameters = dict(trained_heads(config))
     del parameters["losses"]
     return config.stack(parameters)
-
-
-def _losses(stack: HeadStack, batches: _Batches, step: int) -> Tensor:
-    """Return the cross-entropy of each model on its batch of this step, (models,)."""
-    batch = batches[step]
-    where = torch.arange(batch.tokens.shape[-1])
-    if not batches.shifted:
-        tables = stack.tables(batch.last, where)
-        return tables.loss(batch.tokens, batch.query_tokens, batch.mask, batch.target)
-    tables = stack.additive_tables(torch.arange(batches.n_positions))
-    keys = (batch.starts[..., None] + where).clamp_(max=batches.n_positions - 1)
-    queries = batch.starts + batch.last[:, None]
-    return tables.loss(batch.tokens, batch.query_tokens, queries, keys, batch.mask, batch.target)

@@ -14,9 +14,7 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
-from lengthgen.encodings import construct, encoding_class
-from lengthgen.stack import ModelStack
-from lengthgen.task import Stream, generator_for
+from lengthgen.stack import ModelConfig, ModelStack
 
 __all__ = ["Trace", "TransformerConfig", "TransformerStack"]
 
@@ -25,7 +23,7 @@ LAYER_WEIGHTS = ("query", "key", "value", "output", "expand", "contract")
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(ModelConfig):
     """What a decoder is made of.
 
     Args:
@@ -56,11 +54,7 @@ class TransformerConfig:
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        encoding_class(self.encoding)
-        least = {"vocabulary": 2, "d_model": 1, "n_layers": 1, "n_heads": 1, "max_length": 1}
-        for name, smallest in least.items():
-            if (value := getattr(self, name)) < smallest:
-                raise ValueError(f"{name}={value} is not allowed: it must be at least {smallest}")
+        self.check_sizes(vocabulary=2, d_model=1, n_layers=1, n_heads=1, max_length=1)
         if not self.std > 0:
             raise ValueError(f"std={self.std} is not allowed: it must be above 0")
         if self.d_model % self.n_heads:
@@ -73,11 +67,6 @@ class TransformerConfig:
     def d_head(self) -> int:
         """Width of a head's queries, keys and values."""
         return self.d_model // self.n_heads
-
-    @property
-    def reach(self) -> int | None:
-        """The longest sequence that the encoding accepts, or `None` for any."""
-        return getattr(self.new_encoding(0), "max_length", None)
 
     def draw(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Draw the initial weights of one model."""
@@ -93,18 +82,6 @@ class TransformerConfig:
         for name in ("output", "contract"):  # both write to the residual stream
             weights[name] /= (2 * layers) ** 0.5
         return weights
-
-    def new_encoding(self, seed: int) -> object:
-        """Construct the encoding of one model; its initial values depend on `seed` alone."""
-        return construct(
-            encoding_class(self.encoding),
-            d_model=self.d_model,
-            d_head=self.d_head,
-            n_heads=self.n_heads,
-            max_length=self.max_length,
-            generator=generator_for(Stream.ENCODING, seed),
-            options=self.encoding_options,
-        )
 
 
 @dataclass(frozen=True)
@@ -225,7 +202,7 @@ class TransformerStack(ModelStack):
         for layer, (query, key, value, output, expand, contract) in enumerate(layers):
             h = _norm(x)
             q, k, v = (self._split(_apply(h, weight)) for weight in (query, key, value))
-            q, k = self._transform("query", q, positions), self._transform("key", k, positions)
+            q, k = self.transform("query", q, positions), self.transform("key", k, positions)
             wide = torch.promote_types(q.dtype, k.dtype)  # a hook may ask for more precision
             mixed = attend(h, q.to(wide), k.to(wide), v.to(wide), bias).to(self.dtype)
             if keep is not None:
@@ -241,19 +218,10 @@ class TransformerStack(ModelStack):
         if starts is None:
             vectors = self.call_hook("embed", None, positions)
             return x if vectors is None else x + vectors[:, None].to(self.dtype)
-        if not self.additive:
-            raise ValueError(
-                f"encoding {self.config.encoding!r} draws first positions, which needs an "
-                "encoding that defines the hook embed and no other"
-            )
+        self.check_starts()
         place = starts[..., None] + torch.arange(tokens.shape[-1])
         vectors = self.call_hook("embed", None, torch.arange(int(place.max()) + 1))
         return x + vectors.to(self.dtype).expand(self.n_models, -1, -1)[model, place]
-
-    @property
-    def additive(self) -> bool:
-        """Whether position enters through added vectors alone."""
-        return self._hooks == {"embed"}
 
     def _split(self, x: Tensor) -> Tensor:
         """Give every head its channels: (models, batch, heads, length, d_head)."""

@@ -17,6 +17,7 @@ from lengthgen.encodings import (
     construct,
     encoding_class,
     has_hook,
+    is_isometric,
     rotary_frequencies,
 )
 from lengthgen.equivariance import RoundedProductRotary
@@ -315,3 +316,40 @@ def test_frequencies_fall_from_one_geometrically(half, base):
     torch.testing.assert_close(
         ratio, torch.full_like(ratio, base ** (-1 / half)), rtol=1e-14, atol=0
     )
+
+
+# -- what training takes from rotations ---------------------------------------------------------
+
+
+ISOMETRIC = [name for name, cls in ENCODINGS.items() if is_isometric(construct(cls, **offered()))]
+
+
+@pytest.mark.parametrize("name", ISOMETRIC)
+@pytest.mark.parametrize("hook", ["transform_query", "transform_key"])
+def test_a_transform_called_isometric_is_undone_by_the_negative_positions(name, hook):
+    encoding = construct(encoding_class(name), **offered(max_length=2000))
+    x, y = (torch.randn(3, 9, 6, generator=generator(s), dtype=torch.float64) for s in (1, 2))
+    positions = 1000 + torch.arange(9)
+    turned, back = (getattr(encoding, hook)(z, p) for z, p in ((x, positions), (y, -positions)))
+    # the transpose of the map: <R x, y> = <x, R' y>; sums of six products of size 1
+    torch.testing.assert_close((turned * y).sum(-1), (x * back).sum(-1), rtol=0, atol=1e-12)
+
+
+def test_only_who_says_so_of_its_own_transforms_is_isometric():
+    class Doubled(Rotary):
+        def transform_key(self, x, positions):
+            return 2 * super().transform_key(x, positions)
+
+    class Slower(Rotary):
+        def __init__(self, d_head):
+            super().__init__(d_head, base=50.0)
+
+    class Reader:
+        def transform_key(self, x, positions):
+            return x
+
+    assert "rotary" in ISOMETRIC
+    assert not {"xpos", "rotary-yarn"} & set(ISOMETRIC)  # they also scale
+    assert is_isometric(Slower(8))
+    assert not is_isometric(Doubled(8))
+    assert not is_isometric(Reader())

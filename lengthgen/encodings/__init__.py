@@ -1,7 +1,14 @@
 """Positional encodings: one short file each, one registry."""
 
 from lengthgen.encodings.alibi import ALiBi, alibi_slopes
-from lengthgen.encodings.base import HOOKS, PositionalEncoding, construct, has_hook, takes_generator
+from lengthgen.encodings.base import (
+    HOOKS,
+    PositionalEncoding,
+    construct,
+    has_hook,
+    is_isometric,
+    takes_generator,
+)
 from lengthgen.encodings.clipped_relative import ClippedRelative
 from lengthgen.encodings.fire import Fire
 from lengthgen.encodings.kerple import Kerple
@@ -36,6 +43,7 @@ __all__ = [
     "construct",
     "encoding_class",
     "has_hook",
+    "is_isometric",
     "rotary_frequencies",
     "takes_generator",
 ]

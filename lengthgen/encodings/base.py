@@ -8,7 +8,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-__all__ = ["HOOKS", "PositionalEncoding", "construct", "has_hook", "takes_generator"]
+__all__ = [
+    "HOOKS",
+    "PositionalEncoding",
+    "construct",
+    "has_hook",
+    "is_isometric",
+    "takes_generator",
+]
 
 HOOKS = ("embed", "transform_query", "transform_key", "bias")
 """Where position can enter an attention head."""
@@ -32,6 +39,8 @@ class PositionalEncoding(nn.Module):
     name: str = ""
     max_length: int | None = None
     """Number of positions that exist (0 .. max_length - 1); `None` if every position does."""
+    isometric: bool = False
+    """Whether the transforms are rotations: linear maps, undone by the negative positions."""
 
     def n_starts(self, length: int) -> int:
         """Number of first positions from which training draws; 1 means: always position 0."""
@@ -41,6 +50,19 @@ class PositionalEncoding(nn.Module):
 def has_hook(encoding: object, hook: str) -> bool:
     """Tell whether an encoding (or its class) defines one of the `HOOKS`."""
     return callable(getattr(encoding, hook, None))
+
+
+def is_isometric(encoding: object) -> bool:
+    """Tell whether an encoding's transforms are rotations.
+
+    They are if the class that says so, by `isometric`, is also where they come from: a subclass
+    that changes one has to say it again.
+    """
+    found = type(encoding)
+    owner = next((base for base in found.__mro__ if "isometric" in vars(base)), object)
+    hooks = ("transform_query", "transform_key")
+    unchanged = all(getattr(found, hook, 0) is getattr(owner, hook, 0) for hook in hooks)
+    return unchanged and getattr(owner, "isometric", False)
 
 
 def construct(

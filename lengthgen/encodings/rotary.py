@@ -57,6 +57,7 @@ class Rotary(PositionalEncoding):
     """
 
     name = "rotary"
+    isometric = True
 
     def __init__(
         self,
@@ -93,7 +94,8 @@ class Rotary(PositionalEncoding):
         angles = self._angles(positions)
         precision = torch.promote_types(x.dtype, torch.float32)  # no complex numbers below that
         turn = torch.polar(torch.ones_like(angles), angles).to(precision.to_complex())
-        rotated, rest = x[..., : self.width].to(precision), x[..., self.width :]
+        whole = self.width == x.shape[-1]  # slicing costs a copy on the way back
+        rotated = (x if whole else x[..., : self.width]).to(precision)
         pairs = (
             rotated.unflatten(-1, (-1, 2))
             if self.layout == "interleaved"
@@ -103,4 +105,4 @@ class Rotary(PositionalEncoding):
         if self.layout == "half-split":
             turned = turned.transpose(-1, -2)
         turned = turned.flatten(-2).to(x.dtype)
-        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+        return turned if whole else torch.cat([turned, x[..., self.width :]], dim=-1)

@@ -40,6 +40,7 @@ class XPos(Rotary):
     """
 
     name = "xpos"
+    isometric = False
 
     def __init__(
         self,
