@@ -11,6 +11,7 @@ WORKERS ?= 2
 # Longest time for one chapter in the notebook tests, in seconds.
 NOTEBOOK_TIMEOUT ?= 1800
 REPRODUCE_ARGS ?=
+SELFCHECK_ARGS ?=
 
 # A VENV given as a relative path is taken from here, so that recipes may change directory.
 BIN := $(abspath $(VENV))/bin
@@ -19,6 +20,11 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 SITE := _build/html
 # The chapters as they were run. Not below _build: nbmake passes over a folder of that name.
 EXECUTED := build/chapters
+# What the package is raced against is installed into an environment of its own.
+BENCH_VENV ?= .venv-bench
+BENCH_BIN := $(abspath $(BENCH_VENV))/bin
+BENCH_STAMP := $(BENCH_VENV)/.lengthgen-installed
+BENCH_ARGS ?=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The tools come from the environment alone: kernels and consoles of the user's own Jupyter
@@ -31,7 +37,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install book test lint unit chapters browser lab reproduce archive pdf clean
+.PHONY: help install book test lint unit chapters browser lab reproduce selfcheck bench archive pdf clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +90,18 @@ lab: $(STAMP) ## the chapters in JupyterLab
 
 reproduce: $(STAMP) ## the paper profile of every experiment, into results/
 	$(BIN)/python -m lengthgen reproduce $(REPRODUCE_ARGS)
+
+selfcheck: $(STAMP) ## compute every frozen result again from nothing and compare all rows
+	$(BIN)/python -m lengthgen selfcheck $(SELFCHECK_ARGS)
+
+$(BENCH_STAMP): requirements.txt benchmarks/requirements.txt pyproject.toml
+	test -x $(BENCH_BIN)/python || $(PYTHON) -m venv $(BENCH_VENV)
+	$(BENCH_BIN)/python -m pip install --quiet -r requirements.txt -r benchmarks/requirements.txt
+	$(BENCH_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+bench: $(BENCH_STAMP) ## speed beside other packages, into benchmarks/results.json
+	$(BENCH_BIN)/python -m benchmarks $(BENCH_ARGS)
 
 archive: book ## site and results in one zip under _build
 	$(BIN)/python book/_ext/archive.py _build/lengthgen-book.zip

@@ -86,16 +86,31 @@ def agreement(
     return len(pairs), max(abs(a - b) for a, b in pairs)
 
 
-def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> HTML:
-    """Return a table whose first column names the rows; wide ones scroll in their own box."""
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]], name: str = "") -> HTML:
+    """Return a table whose first column names the rows; wide ones scroll in their own box.
+
+    Every part says its role and every cell the head of its column, so that the style sheet may
+    lay the rows of a table out as cards.
+
+    Args:
+        heads: of the columns.
+        rows: of HTML.
+        name: of its class in the style sheet, beside `table`.
+    """
+    _, *labels = heads = list(heads)
+    head = "".join(f'<th scope="col" role="columnheader">{cell}</th>' for cell in heads)
     lines = []
     for first, *rest in rows:
-        cells = "".join(f"<td>{cell}</td>" for cell in rest)
-        lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
+        cells = "".join(
+            f'<td role="cell" data-label="{html.escape(str(label))}">{cell}</td>'
+            for label, cell in zip(labels, rest, strict=True)
+        )
+        lines.append(f'<tr role="row"><th scope="row" role="rowheader">{first}</th>{cells}</tr>')
     return HTML(
-        f'<div class="pst-scrollable-table-container"><table class="table">'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        f'<div class="pst-scrollable-table-container">'
+        f'<table class="{f"table {name}".strip()}" role="table">'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{"".join(lines)}</tbody></table></div>'
     )
 
 
@@ -132,4 +147,5 @@ def ledger(prefix: str) -> HTML:
                 f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" * (seeds > 1)}',
             )
         )
-    return table(("claim", "source", "value", "criterion", "verdict", "data"), rows)
+    heads = ("claim", "source", "value", "criterion", "verdict", "data")
+    return table(heads, rows, "lg-ledger")

@@ -1,4 +1,4 @@
-"""The command line: `lengthgen reproduce`, `lengthgen claims` and `lengthgen diagnose`."""
+"""The command line: `lengthgen reproduce`, `claims`, `diagnose` and `selfcheck`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code (0 done, 1 a claim failed, 2 bad input)."""
+    """Run a command; return its exit code (0 done, 1 a claim or check failed, 2 bad input)."""
     try:
         options = _parser().parse_args(arguments)
         return options.command(options)
@@ -55,9 +55,14 @@ def _parser() -> _Parser:
         "--out", type=Path, help="folder; default: results (paper), _build/results/quick (quick)"
     )
     reproduce.add_argument("--seeds", type=int, help="number of seeds instead of the profile's")
+    _add_jobs(reproduce)
     reproduce.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core"
+        "--backend", default="loky", help="loky: processes here (default); dask: a cluster"
     )
+    reproduce.add_argument(
+        "--scheduler", metavar="ADDRESS", help="of a dask cluster; default: one on this machine"
+    )
+    reproduce.add_argument("--device", help="cpu (default) or cuda; default: $LENGTHGEN_DEVICE")
     reproduce.add_argument(
         "--fresh", action="store_true", help="replace damaged or foreign results in the folder"
     )
@@ -75,12 +80,30 @@ def _parser() -> _Parser:
     diagnose.add_argument("--offset", type=int, default=2, help="the task; default: 2")
     diagnose.add_argument("--json", action="store_true", help="print JSON, write no files")
     diagnose.set_defaults(command=_diagnose)
+
+    selfcheck = commands.add_parser(
+        "selfcheck", help="compute frozen results again, from nothing, and compare every row"
+    )
+    selfcheck.add_argument("names", nargs="*", metavar="NAME", help="experiments; all by default")
+    selfcheck.add_argument("--results", type=Path, help="folder; default: results")
+    selfcheck.add_argument("--profile", default="paper", help="of the results; default: paper")
+    _add_jobs(selfcheck)
+    selfcheck.set_defaults(command=_selfcheck)
     return parser
 
 
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    cores = os.cpu_count() or 1
+    parser.add_argument("--jobs", type=int, default=cores, help="processes; default: one per core")
+
+
 def _reproduce(options: argparse.Namespace) -> int:
+    from lengthgen.device import DEVICE, check_device
     from lengthgen.experiments.reproduce import default_folder, reproduce
 
+    if options.device is not None:
+        check_device(options.device)
+        os.environ[DEVICE] = options.device  # worker processes are told by it
     out = options.out or default_folder(options.profile, project_root())
     reproduce(
         options.names,
@@ -88,6 +111,8 @@ def _reproduce(options: argparse.Namespace) -> int:
         out,
         n_seeds=options.seeds,
         jobs=options.jobs,
+        backend=options.backend,
+        scheduler=options.scheduler,
         fresh=options.fresh,
     )
     return 0
@@ -114,3 +139,12 @@ def _diagnose(options: argparse.Namespace) -> int:
     picture, numbers = card.save(project_root() / "_build" / "diagnose")
     print(f"{card}\npicture in {picture}\nnumbers in {numbers}")
     return 0
+
+
+def _selfcheck(options: argparse.Namespace) -> int:
+    from lengthgen.selfcheck import selfcheck, text_table
+
+    folder = options.results or project_root() / "results"
+    checks = selfcheck(options.names, folder, profile=options.profile, jobs=options.jobs)
+    print(text_table(checks))
+    return 0 if all(check.passed for check in checks) else 1

@@ -17,7 +17,15 @@ __all__ = ["class_code", "classes", "code_hash"]
 PACKAGE = "lengthgen"
 WITHOUT_NUMBERS = {
     f"{PACKAGE}.{name}"
-    for name in ("code_hash", "experiments.experiment", "figures", "files", "results", "units")
+    for name in (
+        "code_hash",
+        "device",
+        "experiments.experiment",
+        "figures",
+        "files",
+        "results",
+        "units",
+    )
 }
 """Modules that cannot change a number: they keep numbers, draw them and order their making."""
 

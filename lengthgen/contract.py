@@ -60,7 +60,7 @@ def load_class(place: str) -> type:
 
 
 def check_encoding(head: HeadConfig, offset: int, lengths: tuple[int, ...]) -> None:
-    """Call each hook of an encoding on a few positions, then train two steps with it.
+    """Call each hook on the first positions, the last and all, then train two steps.
 
     Args:
         head: the head that is to use the encoding.
@@ -86,8 +86,8 @@ def check_encoding(head: HeadConfig, offset: int, lengths: tuple[int, ...]) -> N
             f"{lengths[0]}, the longest training length"
         )
     last = max(lengths) if reach is None else min(reach, max(lengths))
-    for first in (0, last - N_POSITIONS):
-        positions = torch.arange(first, first + N_POSITIONS)
+    for first, stop in ((0, N_POSITIONS), (last - N_POSITIONS, last), (0, last)):
+        positions = torch.arange(first, stop)
         for hook in _hooks(encoding):
             _check_hook(encoding, name, hook, positions, head)
     config = TrainingConfig(head, (0, 1), (offset,), steps=2)
@@ -137,7 +137,7 @@ def _guarded(call: Callable[[], object], what: str, hint: str) -> object:
     """Call a reader's code; turn whatever it raises into a ValueError that says what to do."""
     try:
         return call()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{what}: {_named(error)}; {hint}") from error
 
 

@@ -5,6 +5,7 @@ Random numbers are always drawn on the processor, so that a seed means the same 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["check_device", "on_device"]
+__all__ = ["DEVICE", "check_device", "chosen_device", "on_device"]
+
+DEVICE = "LENGTHGEN_DEVICE"
+"""The environment variable that names the device, so that worker processes find it, too."""
 
 TO_NUMPY = (Tensor.numpy, Tensor.__array__)
 
@@ -38,6 +42,15 @@ def check_device(name: str) -> torch.device:
                 "devices on this machine; use --device cpu"
             )
     return device
+
+
+def chosen_device() -> torch.device:
+    """Return the device that `LENGTHGEN_DEVICE` names, by default the processor.
+
+    Raises:
+        ValueError: as `check_device`.
+    """
+    return check_device(os.environ.get(DEVICE) or "cpu")
 
 
 @contextmanager

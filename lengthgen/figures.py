@@ -158,15 +158,20 @@ def seed_lines(
 
 
 def mark_chance(axes: Axes, vocabulary: int = 16) -> None:
-    """Draw the accuracy of guessing."""
+    """Draw the accuracy of guessing, and name it to the right of the last panel of a row."""
     axes.axhline(1 / vocabulary, color="black", alpha=0.6, linewidth=0.9, linestyle=":")
+    row = axes.get_subplotspec().rowspan
+    for other in axes.get_shared_y_axes().get_siblings(axes):
+        if other.get_subplotspec().rowspan == row:
+            for text in [text for text in other.texts if text.get_text() == "chance"]:
+                text.remove()
     axes.annotate(
         "chance",
-        (0.995, 1 / vocabulary),
+        (1, 1 / vocabulary),
         xycoords=("axes fraction", "data"),
-        xytext=(0, 2),
+        xytext=(3, 0),  # outside, where no curve crosses it
         textcoords="offset points",
-        ha="right",
+        va="center",
         fontsize=8,
         alpha=0.6,
     )

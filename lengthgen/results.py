@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from lengthgen.code_hash import code_hash
+from lengthgen.device import chosen_device
 from lengthgen.files import ResultError, project_root, to_json, write_atomically
 from lengthgen.units import Unit, one_thread, run_units, unit
 
@@ -31,6 +32,17 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 1
+KINDS = {
+    "experiment": str,
+    "profile": str,
+    "config": dict,
+    "seeds": list,
+    "rows": list,
+    "summary": dict,
+    "seconds": (int, float),
+    "environment": dict,
+}
+"""What each part of a results file must be."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ class Result:
         rows: one dictionary per measurement.
         summary: named numbers over the rows.
         seconds: what computing its units took on one thread, added up, cached ones included.
-        environment: versions, processor, and the hash of the code.
+        environment: versions, processor, and the hash of the code; see `environment`.
     """
 
     experiment: str
@@ -82,7 +94,7 @@ class Result:
 
         Raises:
             FileNotFoundError: there is none.
-            ResultError: the file is damaged or of another schema.
+            ResultError: the file is damaged, of another schema or of another experiment.
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
@@ -95,10 +107,15 @@ class Result:
             raise ResultError(
                 f"{path} has schema version {version}; this package reads {SCHEMA_VERSION}"
             )
-        kinds = {"config": dict, "seeds": list, "rows": list, "summary": dict, "environment": dict}
         for name in sorted(cls.__dataclass_fields__):
-            if name not in content or not isinstance(content[name], kinds.get(name, object)):
+            if name not in content or not isinstance(content[name], KINDS[name]):
                 raise ResultError(f"{path} is damaged ({name!r}): move it away or pass --fresh")
+        if not all(isinstance(row, dict) for row in content["rows"]):
+            raise ResultError(f"{path} is damaged (a row): move it away or pass --fresh")
+        if content["experiment"] != path.stem:
+            raise ResultError(
+                f"{path} holds results of {content['experiment']!r}: move it away or pass --fresh"
+            )
         return cls(**{name: content[name] for name in cls.__dataclass_fields__})
 
     def select(self, **wanted: Any) -> list[dict[str, Any]]:
@@ -117,12 +134,15 @@ def environment(module: str) -> dict[str, Any]:
     """Return what may change a number from machine to machine, and the hash of the code."""
     import numpy
 
+    device = chosen_device().type
     return {
+        **({} if device == "cpu" else {"device": device}),
         "code": code_hash(module),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "machine": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "system": platform.system(),
         "threads_per_unit": 1,
     }

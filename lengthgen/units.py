@@ -10,20 +10,38 @@ import functools
 import hashlib
 import importlib
 import json
+import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from lengthgen.code_hash import class_code, classes, code_hash
-from lengthgen.files import cache_folder, to_json, write_atomically
+from lengthgen.device import chosen_device, on_device
+from lengthgen.files import ResultError, cache_folder, to_json, write_atomically
 
-__all__ = ["Unit", "one_thread", "run_units", "unit"]
+__all__ = [
+    "Pool",
+    "Unit",
+    "computed",
+    "longest_first",
+    "one_thread",
+    "processes",
+    "run_units",
+    "unit",
+]
+
+Pool = Callable[[Callable[..., Any], list[tuple]], Iterator[Any]]
+"""Calls a function with many arguments side by side; yields what each returns, as it does."""
+
+PATIENCE = 60
+"""Seconds within which a shared folder must show a file that another machine has written."""
 
 
 class Unit:
@@ -43,10 +61,13 @@ class Unit:
     def key(self, config: Any) -> str:
         """Return the name of the value: configuration, code and PyTorch version, hashed.
 
-        A class in the configuration, such as a reader's own encoding, counts with its code.
+        A class in the configuration, such as a reader's own encoding, counts with its code, and so
+        does a device other than the processor.
         """
         parts = [to_json(config), code_hash(self.function.__module__), torch.__version__]
         parts += [class_code(found) for found in classes(config)]
+        if (device := chosen_device().type) != "cpu":
+            parts.append(device)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
     def path(self, config: Any) -> Path:
@@ -69,9 +90,9 @@ class Unit:
             try:
                 return _read_unit(path)
             except (SafetensorError, OSError, ValueError, KeyError, TypeError):
-                path.unlink(missing_ok=True)  # damaged: compute it again
+                pass  # damaged: computed again, and replaced
         began = time.perf_counter()
-        with one_thread():
+        with one_thread(), on_device(chosen_device()):
             value = self.function(config)
         _write_unit(path, value, config, time.perf_counter() - began)
         return _read_unit(path)  # what any later call gets
@@ -87,9 +108,7 @@ def run_units(
     jobs: int = 1,
     advance: Callable[[Unit, Any], None] | None = None,
 ) -> list[Any]:
-    """Return the values of many units, computing those that are missing, `jobs` at a time.
-
-    A unit is written as soon as it is computed: an interrupted run loses only those in progress.
+    """Return the values of many units, computing those that are missing, the longest first.
 
     Args:
         work: pairs of a unit and its configuration.
@@ -98,29 +117,110 @@ def run_units(
 
     Raises:
         ValueError: `jobs` below 1.
+        ResultError: as `computed`.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs={jobs} is not allowed: it must be at least 1")
-    advance = advance or (lambda unit, config: None)
-    missing = [pair for pair in work if not pair[0].done(pair[1])]
-    for pair in work:
-        if pair not in missing:
+    for pair in computed(longest_first(work), processes(jobs)):
+        if advance is not None:
             advance(*pair)
-    if jobs > 1 and len(missing) > 1:
-        from joblib import Parallel, delayed
-
-        pool = Parallel(n_jobs=min(jobs, len(missing)), return_as="generator_unordered")
-        for index in pool(delayed(_compute)(i, *pair) for i, pair in enumerate(missing)):
-            advance(*missing[index])
-    else:
-        for index, pair in enumerate(missing):
-            advance(*missing[_compute(index, *pair)])
     return [work_unit(config) for work_unit, config in work]
 
 
-def _compute(index: int, work_unit: Unit, config: Any) -> int:
+def computed(
+    work: Sequence[tuple[Unit, Any]], pool: Pool | None = None
+) -> Iterator[tuple[Unit, Any]]:
+    """Compute the units whose value is missing; yield every pair of `work`, once, when it is done.
+
+    A unit is written as soon as it is computed: an interrupted run loses only those in progress.
+
+    Args:
+        work: pairs of a unit and its configuration, taken in this order.
+        pool: where to compute; here by default.
+
+    Raises:
+        ResultError: a process was killed, or does not share the cache folder.
+    """
+    pairs = {pair[0].path(pair[1]).absolute(): pair for pair in work}
+    missing = {path: pair for path, pair in pairs.items() if not path.exists()}
+    yield from (pair for path, pair in pairs.items() if path not in missing)
+    if missing:
+        folder = cache_folder().absolute()
+        calls = [(folder, *pair) for pair in missing.values()]
+        with closing((pool or processes(1))(_compute, calls)) as paths:
+            for path in paths:
+                _check_arrived(path, missing)
+                yield missing[path]
+
+
+def processes(jobs: int) -> Pool:
+    """Return a pool of processes of this machine; one job computes here.
+
+    Raises:
+        ValueError: `jobs` below 1.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs={jobs} is not allowed: it must be at least 1")
+
+    def pool(function: Callable[..., Any], calls: list[tuple]) -> Iterator[Any]:
+        from joblib import Parallel, delayed
+        from joblib.externals.loky.process_executor import BrokenProcessPool
+
+        # One call at a time: a process that dies takes one unit with it.
+        parallel = Parallel(min(jobs, len(calls)), return_as="generator_unordered", batch_size=1)
+        outcomes = parallel(delayed(function)(*call) for call in calls)
+        try:
+            yield from outcomes
+        except BrokenProcessPool:
+            raise ResultError(
+                "a process was killed, perhaps for want of memory: finished units are kept; run "
+                "the same command again, or with fewer --jobs"
+            ) from None
+        finally:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # who stops early knows that calls are cancelled
+                outcomes.close()
+
+    return pool
+
+
+def longest_first(work: Iterable[tuple[Unit, Any]]) -> list[tuple[Unit, Any]]:
+    """Order units by the training they ask for, so that no long one is left alone at the end.
+
+    The guess is optimizer steps times models. Units that train equally keep their order: one that
+    trains heads stays before those that only read them. Values do not depend on the order.
+    """
+    return sorted(work, key=lambda pair: -_training_steps(pair[1]))
+
+
+def _training_steps(config: Any) -> int:
+    training = getattr(config, "training", config)
+    steps = getattr(training, "steps", 0)
+    models = getattr(training, "models", None) or getattr(training, "seeds", ())
+    return steps * len(models) if isinstance(steps, int) else 0
+
+
+def _compute(folder: Path, work_unit: Unit, config: Any) -> Path:
+    """Compute a unit, perhaps in a process that was started with another cache folder."""
+    if cache_folder().absolute() != folder:
+        os.environ["LENGTHGEN_CACHE"] = str(folder)
     work_unit(config)
-    return index
+    return work_unit.path(config).absolute()
+
+
+def _check_arrived(path: Path, wanted: Iterable[Path]) -> None:
+    """Make sure that what another process computed is what was asked for, and can be read here."""
+    if path not in wanted:
+        raise ResultError(
+            f"a worker computed {path}, which is none of the units wanted here: every machine "
+            "must run the same version of the package and of PyTorch"
+        )
+    until = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > until:
+            raise ResultError(
+                f"a worker wrote {path}, which is not to be seen here: LENGTHGEN_CACHE must name "
+                "a folder that all machines share, under one absolute path"
+            )
+        time.sleep(0.2)
 
 
 @contextmanager
@@ -145,11 +245,31 @@ def _write_unit(path: Path, value: Any, config: Any, seconds: float) -> None:
         "seconds": f"{seconds:.3f}",
         "rows": "" if isinstance(value, dict) else json.dumps(to_json(value)),
     }
-    tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(tensors, metadata))
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    _, digest = _checked(save(tensors, metadata))
+    write_atomically(path, save(tensors, metadata | {"digest": digest}))
 
 
 def _read_unit(path: Path) -> Any:
-    with safe_open(path, framework="pt") as file:
-        rows, names = file.metadata()["rows"], list(file.keys())
-        return json.loads(rows) if rows else {name: file.get_tensor(name) for name in names}
+    data = path.read_bytes()
+    metadata, digest = _checked(data)
+    # Values kept by earlier versions have none.
+    if metadata.get("digest", digest) != digest:
+        raise ValueError(f"{path} does not hold what was written")
+    if metadata["rows"]:
+        return json.loads(metadata["rows"])
+    device = torch.get_default_device()
+    return {name: tensor.to(device) for name, tensor in sorted(load(data).items())}
+
+
+def _checked(data: bytes) -> tuple[dict[str, str], str]:
+    """Return a safetensors file's metadata, and a hash of all it holds but the digest in them."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    if end > len(data):
+        raise ValueError(f"a header of {end} bytes in a file of {len(data)}")
+    header = json.loads(data[8:end])
+    metadata = header["__metadata__"]
+    content = header | {"__metadata__": {k: v for k, v in metadata.items() if k != "digest"}}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+    digest.update(data[end:])
+    return metadata, digest.hexdigest()

@@ -1,3 +1,8 @@
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import pytest
 
@@ -83,3 +88,78 @@ def test_begin_gives_pictures_the_books_look(monkeypatch):
         assert plt.rcParams["axes.spines.top"] is figures.SETTINGS["axes.spines.top"]
     assert formats[0][0] == ("svg",)
     assert formats[0][1]["metadata"] == {"Date": None}  # no date: two builds are the same
+
+
+class Cells(HTMLParser):
+    """The parts of a table: tag, role and label of each, in order."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.parts = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if "role" in values:
+            self.parts.append((tag, values["role"], values.get("data-label")))
+
+
+def test_a_table_says_the_role_of_every_part_and_the_head_of_every_cell():
+    """Laid out as cards, its parts have no roles of their own."""
+    table = Cells(chapter.table(("claim", "value < 1"), [("a", 1), ("b", 2)]).data)
+    assert table.parts == [
+        ("table", "table", None),
+        ("thead", "rowgroup", None),
+        ("tr", "row", None),
+        *[("th", "columnheader", None)] * 2,
+        ("tbody", "rowgroup", None),
+        *[("tr", "row", None), ("th", "rowheader", None), ("td", "cell", "value < 1")] * 2,
+    ]
+
+
+def test_a_row_that_is_longer_than_the_heads_is_refused():
+    with pytest.raises(ValueError, match="zip"):
+        chapter.table(("claim", "value"), [("a", 1, 2)])
+
+
+CHAPTERS = sorted(Path(__file__).parents[1].glob("notebooks/*.ipynb"))
+
+
+def shown_code(path):
+    """The lines of code that a page shows: its cells, and the solutions in its text."""
+    for cell in json.loads(path.read_text(encoding="utf8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            for block in re.findall(r"^```python\n(.*?)^```", source, flags=re.DOTALL | re.M):
+                yield from block.splitlines()
+        elif "remove-cell" not in cell["metadata"].get("tags", []):
+            yield from source.splitlines()
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_code_of_a_chapter_fits_its_page(path):
+    assert [line for line in shown_code(path) if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_opens_with_its_claim_whose_it_is_and_how_to_check_it(path):
+    first = "".join(json.loads(path.read_text(encoding="utf8"))["cells"][0]["source"])
+    title, lead, *_ = first.split("\n\n")
+    assert title.startswith("# ")
+    labels = [re.match(r"- \*\*(.*?)\*\*", line)[1] for line in lead.splitlines()]
+    assert labels == ["Claim.", "Whose.", "Check it."]
+    assert "ledger-" in lead.splitlines()[-1]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_exercise_has_a_folded_solution_with_code(path):
+    text = "\n".join(
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text(encoding="utf8"))["cells"]
+        if cell["cell_type"] == "markdown"
+    )
+    exercises = re.split(r"^\*\*(?:Exercise )?\d\.", text.split("## Exercises")[1], flags=re.M)[1:]
+    assert len(exercises) >= 3
+    for exercise in exercises:
+        solution = re.search(r"^````\{dropdown\}.*?^````$", exercise, flags=re.DOTALL | re.M)
+        assert "```python\n" in solution[0]

@@ -4,10 +4,13 @@ import numpy
 import pytest
 import torch
 
+from lengthgen import device
 from lengthgen.attention import HeadConfig
+from lengthgen.cli import main
 from lengthgen.device import check_device, on_device
 from lengthgen.task import Stream, generator_for
 from lengthgen.training import TrainingConfig
+from lengthgen.units import unit
 
 META = torch.device("meta")
 
@@ -68,3 +71,32 @@ def test_heads_do_not_mix_the_device_with_the_processor(small_head, name):
         tables = stack.tables(torch.tensor([5]), torch.arange(6))
     assert answer.is_meta and attention.is_meta and tables.logit.is_meta
     assert HeadConfig(name).reach is None
+
+
+@unit
+def drawn(config: tuple[int]) -> dict[str, torch.Tensor]:
+    """A unit that reads another one, as measurements read trained models."""
+    return {"drawn": torch.rand(config[0], generator=generator_for(Stream.WEIGHTS, 1))}
+
+
+def test_a_unit_is_computed_on_the_device_and_kept_under_another_name(monkeypatch):
+    name = drawn.key((3,))
+    monkeypatch.setattr(device, "check_device", torch.device)
+    monkeypatch.setenv(device.DEVICE, "meta")
+    assert drawn.key((3,)) != name
+    seen = []
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda x: seen.append(x) or torch.ones(x.shape))
+    assert torch.equal(drawn((3,))["drawn"], torch.ones(3))  # read where no device is chosen
+    assert seen[0].is_meta
+    with on_device(META):
+        assert drawn((3,))["drawn"].is_meta
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_the_command_line_says_in_one_line_that_there_is_no_device(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv(device.DEVICE, raising=False)
+    folder = tmp_path / "out"
+    assert main(["reproduce", "shift", "--device", "cuda", "--out", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "device 'cuda' is not there" in error
+    assert not folder.exists()

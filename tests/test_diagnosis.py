@@ -101,6 +101,18 @@ class NotFinite:
         return (query_positions[:, None] - key_positions).log()  # the query itself: log 0
 
 
+class HoleInTheMiddle:
+    """Fine at the first positions and at the last ones."""
+
+    def embed(self, positions):
+        return torch.where(positions == 300, torch.nan, 0.0)[:, None].expand(-1, 32)
+
+
+class Exits:
+    def embed(self, positions):
+        raise SystemExit("no more")
+
+
 class ShortTable(Table):
     """64 rows, and max_length does not say so."""
 
@@ -170,6 +182,8 @@ def test_angles_in_float32_pass_the_tolerance_and_a_trained_table_does_not():
         (WrongSignature, ("WrongSignature.bias", "TypeError", "bias(query_positions")),
         (Raises, ("Raises.transform_query", "KeyError", "cos table", "(2, 3, 16, 32)")),
         (NotFinite, ("NotFinite.bias", "not finite", "(3, 14)")),
+        (HoleInTheMiddle, ("HoleInTheMiddle.embed", "not finite", "positions 0..1023")),
+        (Exits, ("Exits.embed", "SystemExit", "no more")),
         (ShortTable, ("ShortTable.embed", "max_length", "IndexError")),
         (NoTensor, ("NoTensor.embed", "list", "(16, 32)")),
         (NoHook, ("NoHook", "none of the hooks", "transform_query")),

@@ -24,6 +24,7 @@ from lengthgen.explorables import (
     Equivariance,
     Linear,
     Pinning,
+    Recurrent,
     Task,
     Transformer,
 )
@@ -66,6 +67,7 @@ def built(maps):
         "linear": Linear(),
         "transformer": Transformer(Transformer.export(maps, 3, 32)),
         "atlas": Atlas(),
+        "recurrence": Recurrent(),
     }
 
 
@@ -182,6 +184,23 @@ def test_the_atlas_says_what_the_results_say():
             # Every family of the atlas has a margin on every range.
             assert len(card["could"]) == len(data["margin_offsets"]) and None not in card["could"]
             assert all(a >= b for a, b in zip(card["could"], card["could"][1:], strict=False))
+
+
+def test_frozen_recurrent_models_are_those_of_the_result():
+    result, data = frozen("connections"), Recurrent().data
+    widths = {(cell["offset"], cell["width"]) for cell in data["tails"]}
+    assert {(1, 16), (2, 16), (4, 16), (2, 3), (2, 8), (2, 24)} == widths
+    for cell in data["tails"]:
+        rows = result.select(
+            **{name: cell[name] for name in ("offset", "width")},
+            **{"kind": "recurrence", "level": data["level"]},
+            **{"balanced": False, "too_narrow": False},
+        )
+        assert [std for std, _ in cell["dots"]] == [row["std"] for row in rows]
+        tails = [row["tail"] for row in rows]
+        assert [tail for _, tail in cell["dots"]] == pytest.approx(tails, rel=0.01)
+        seeds = [row["seed"] for row in rows]
+        assert all(seeds.count(seed) == len(rows) / data["n_seeds"] for seed in seeds)
 
 
 def test_the_exported_kernels_are_what_the_page_says():

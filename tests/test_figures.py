@@ -80,6 +80,28 @@ def test_accuracy_by_length_shows_every_model_chance_and_the_training_range(by_o
     assert any(a.get_ylabel() == "accuracy" for a in axes)
 
 
+def test_chance_is_named_once_a_row_where_no_curve_is():
+    with figures.style():
+        figure = figures.accuracy_by_length(rows(offsets=(1, 2, 3, 4, 5)), by_offset=True)
+        figure.draw_without_rendering()
+    named = [axes for axes in figure.axes if axes.texts]
+    assert [axes.get_title("left") for axes in named] == ["offset 4", "offset 5"]
+    for axes in named:
+        (word,) = axes.texts
+        place, window = word.get_window_extent(), axes.get_window_extent()
+        assert word.get_text() == "chance"
+        assert place.x0 > window.x1 and place.x1 < figure.bbox.x1
+        middle = axes.transData.transform((0, 1 / 16))[1]
+        assert place.y0 < middle < place.y1
+
+
+def test_panels_with_axes_of_their_own_each_name_chance():
+    _, grid = figures.panels(1, 2)
+    for axes in grid[0]:
+        figures.mark_chance(axes)
+        assert [text.get_text() for text in axes.texts] == ["chance"]
+
+
 def test_lines_are_drawn_at_their_lengths_whatever_the_order_of_rows():
     data = rows(("rotary",), (1,), (0,))
     for order in (data, data[::-1]):

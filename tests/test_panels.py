@@ -1,10 +1,20 @@
+import math
 import re
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
-from lengthgen.panels import Panel, equivariance_panel, heads, pinning_panel, task_panel
+from lengthgen.panels import (
+    Panel,
+    carrier,
+    equivariance_panel,
+    heads,
+    pinning_panel,
+    task_panel,
+)
+from lengthgen.position_loss import log_loss
 
 BUILDERS = {"task": task_panel, "equivariance": equivariance_panel, "pinning": pinning_panel}
 
@@ -83,6 +93,14 @@ def test_moving_a_control_and_pressing_the_button_redraws_with_the_new_value(pan
     assert "offset 5" in static(panel)
 
 
+def test_a_control_that_was_moved_says_that_the_picture_is_of_before(panel):
+    drawn = panel.status.value
+    panel.controls["offset"].value = 7
+    assert panel.status.value != drawn and panel.button.description in panel.status.value
+    panel.update()
+    assert panel.status.value == "offset is 7" + drawn.removeprefix("offset is 2")
+
+
 def test_the_static_line_names_the_settings_of_the_picture_not_of_the_sliders(panel):
     panel.controls["offset"].value = 7  # moved, not trained
     assert "offset 2" in static(panel) and "offset 7" not in static(panel)
@@ -153,6 +171,40 @@ def test_every_control_of_every_panel_changes_what_is_computed(quick, name):
         control.value = original
     panel.update()
     assert panel.picture.value == before
+
+
+def test_lengths_are_mixed_whatever_the_longest_is(quick):
+    """A box that is ticked and changes nothing would be a dead control."""
+    panel = pinning_panel()
+    panel.controls["training_length"].value = 10  # the shortest: nothing to mix
+    assert panel.values["training_length"] > heads.SHORTEST
+    panel.update()
+    mixed = panel.picture.value
+    panel.controls["mixed_lengths"].value = False
+    panel.update()
+    assert panel.picture.value != mixed
+
+
+def test_a_shortest_length_above_the_longest_is_refused(quick):
+    with pytest.raises(ValueError, match=r"lengths=\(12, 10\)"):
+        heads.trained(lambda *_: None, "rotary", 1, training_length=10, seeds=1, shortest=12)
+
+
+def test_the_logits_of_every_trained_position_are_drawn(quick):
+    panel = equivariance_panel()
+    panel.controls["training_length"].value = 32
+    panel.update()
+    assert "32 tokens" in panel.status.value
+
+
+@pytest.mark.parametrize(("level", "n_reached"), [(0.1, 2), (1e-32, 0)])
+def test_heads_that_miss_the_loss_asked_for_are_counted(monkeypatch, level, n_reached):
+    monkeypatch.setattr(carrier, "STEPS", 200)
+    target = torch.full((2,), 4)
+    head, reached = carrier._carrier_heads(lambda *_: None, target, 2, 0.3, level)
+    assert int(reached.sum()) == n_reached
+    at_or_below = log_loss(head, target) <= math.log(level)
+    assert at_or_below.equal(reached)
 
 
 @pytest.mark.parametrize("name", BUILDERS)

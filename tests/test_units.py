@@ -3,7 +3,10 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load, save_file
 
 from lengthgen import units
 from lengthgen.attention import HeadConfig
@@ -88,6 +91,39 @@ def test_a_damaged_unit_is_computed_again(work, damage):
     assert len(CALLS) == 2
     assert str(work(config)) == expected
     assert len(CALLS) == 2
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(work=st.sampled_from([tensors, rows]), share=st.floats(0, 1), bit=st.integers(0, 7))
+def test_no_flipped_bit_reaches_a_value(work, share, bit, private_cache):
+    """Wherever it is: in the values, their names and shapes, the rows, or the digest itself."""
+    config = Config()
+    expected = str(work(config))
+    path = work.path(config)
+    data = bytearray(path.read_bytes())
+    data[round(share * (len(data) - 1))] ^= 1 << bit
+    path.write_bytes(data)
+    assert str(work(config)) == expected
+
+
+def test_the_format_alone_does_not_see_a_flipped_bit():
+    tensors(Config())
+    data = bytearray(tensors.path(Config()).read_bytes())
+    data[-1] ^= 1
+    assert not torch.equal(load(bytes(data))["values"], tensors(Config())["values"])
+
+
+def test_a_unit_kept_before_there_were_digests_is_read():
+    expected = str(tensors(Config()))
+    path = tensors.path(Config())
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    assert len(metadata.pop("digest")) == 64
+    save_file(tensors(Config()), path, metadata)
+    assert str(tensors(Config())) == expected
+    assert len(CALLS) == 1
 
 
 def test_a_foreign_safetensors_file_in_the_cache_is_replaced():

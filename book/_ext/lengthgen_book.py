@@ -251,6 +251,7 @@ def publish(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("numbered_explorables")
     app.connect("source-read", take_executed_chapter)
     app.connect("builder-inited", without_repository_no_buttons, priority=1)
     app.connect("html-page-context", prepare_page, priority=990)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -80,20 +78,18 @@ class Experiment:
             n_seeds: number of seeds instead of the profile's.
             jobs: number of processes.
             progress: show a progress bar on standard error.
-            log: called with a line per finished unit.
+            log: called with a line per unit: what computing it took.
         """
         config = self.config(profile, n_seeds)
-        began = time.perf_counter()
         work = list(self.plan(config))
         bar = tqdm(total=len(work), desc=self.name, unit="unit", leave=False, disable=not progress)
 
-        def advance(unit: Unit, unit_config: Any) -> None:
-            bar.update()
-            log(f"{time.perf_counter() - began:8.2f} s  {unit.__name__} {unit.key(unit_config)}")
-
-        with bar if progress else nullcontext():
-            run_units(work, jobs, advance)
+        with bar:
+            run_units(work, jobs, lambda unit, unit_config: bar.update())
             rows, summary = self.measure(config)
+        seconds = [unit.seconds(unit_config) for unit, unit_config in work]
+        for (unit, unit_config), taken in zip(work, seconds, strict=True):
+            log(f"{taken:8.2f} s  {unit.__name__} {unit.key(unit_config)}")
         return Result(
             experiment=self.name,
             profile=profile,
@@ -101,6 +97,6 @@ class Experiment:
             seeds=list(range(config.n_seeds)),
             rows=_rounded(to_json(rows)),
             summary=to_json(summary),
-            seconds=round(sum(unit.seconds(unit_config) for unit, unit_config in work), 2),
+            seconds=round(sum(seconds), 2),
             environment=environment(self.module),
         )

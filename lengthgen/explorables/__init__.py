@@ -7,6 +7,7 @@ from lengthgen.explorables.dilution import Dilution
 from lengthgen.explorables.equivariance import Equivariance
 from lengthgen.explorables.linear import Linear
 from lengthgen.explorables.pinning import Pinning
+from lengthgen.explorables.recurrence import Recurrent
 from lengthgen.explorables.task import Task
 from lengthgen.explorables.transformer import Transformer
 
@@ -19,12 +20,23 @@ __all__ = [
     "Explorable",
     "Linear",
     "Pinning",
+    "Recurrent",
     "Task",
     "Transformer",
 ]
 
 EXPLORABLES = {
     cls.name: cls
-    for cls in (Task, Equivariance, Pinning, Carrier, Dilution, Linear, Transformer, Atlas)
+    for cls in (
+        Task,
+        Equivariance,
+        Pinning,
+        Carrier,
+        Dilution,
+        Linear,
+        Transformer,
+        Atlas,
+        Recurrent,
+    )
 }
 """Every explorable by its name, in the order of the chapters."""

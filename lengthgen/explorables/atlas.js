@@ -21,7 +21,7 @@ function atlasSpec({ encodings, offsets, trained }) {
         label: "Offset K",
         value: offsets[offsets.length - 1],
         values: offsets,
-        show: (v) => `${v} token${v > 1 ? "s" : ""} back`,
+        show: tokensBack,
       },
     ],
     pictures: [
@@ -70,7 +70,7 @@ function createAtlas(api, data) {
   function drawAccuracy(chosen) {
     const layers = [
       { type: "band", from: 14, to: trained, text: "trained" },
-      { type: "rule", y: 1 / vocabulary, text: "chance", color: "var(--lx-muted)", dash: "2 3" },
+      { type: "rule", y: 1 / vocabulary, text: "chance", color: MUTED, dash: "2 3" },
     ];
     for (const side of sides) {
       const { card, color } = chosen[side];
@@ -105,7 +105,7 @@ function createAtlas(api, data) {
       y: { from: low - room, to: high + room, label: "mean logit (nats)", ticks: 4 },
       layers: [
         { type: "band", from: -0.5, to: trained - 0.5 },
-        { type: "rule", x: offset, color: "var(--lx-muted)", dash: "2 3", text: "target" },
+        { type: "rule", x: offset, color: MUTED, dash: "2 3", text: "target" },
         { type: "line", y: kernel, color, ...looks[side] },
       ],
       label:

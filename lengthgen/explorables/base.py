@@ -27,6 +27,8 @@ __all__ = ["Cancelled", "Explorable", "pack", "script"]
 
 FOLDER = Path(__file__).parent
 SHARED = FOLDER / "shared"
+FIGURE = ("draw", "controls", "address", "running", "frame")
+"""Files of the folder `shared` that every figure needs."""
 DTYPES = ("float32", "float64", "int32", "uint8")
 
 Report = Callable[[int, int, HeadStack, Tensor], None]
@@ -103,7 +105,7 @@ class Explorable(anywidget.AnyWidget):
 
     def __init_subclass__(cls, **options: Any) -> None:
         if "name" in vars(cls):  # a class of ours: widgets also derive classes of their own
-            cls._esm = script(cls.name, "numbers", *cls.files, "draw", "frame")
+            cls._esm = script(cls.name, "numbers", *cls.files, *FIGURE)
             cls._css = (FOLDER / "explorable.css").read_text(encoding="utf8")
         super().__init_subclass__(**options)
 

@@ -1,9 +1,15 @@
-// Chapter 4: train the position-only head on this page; see waves align, and what the start decides.
+// Chapter 4: train the position-only head; see waves align, and what the start decides.
 
 const VIEWS = [32, 64, 128, 256, 512, 1024, 2048];
 const MOST_STEPS = 4000;
-const FRAMES = 100; // kept of a run, evenly in the logarithm of the step
+const FRAMES = 100; // kept of the longest run, evenly in the logarithm of the step
 const LIMIT = 1024;
+const LOOKS = {
+  late: { width: 1.1, dash: "7 4", opacity: 0.75 },
+  early: { width: 1.4, dash: "1.5 3" },
+  lateShare: { r: 3.6, hollow: true },
+  wrong: { r: 5.5, hollow: true },
+};
 const FIRST = 0.6; // where step 0 stands on a logarithmic axis
 
 const CARRIER = {
@@ -17,16 +23,80 @@ const CARRIER = {
     "smaller loss: descent mends a bad start, but slowly. A bad twin is the cheapest head with " +
     "the margin 1 in the training range that prefers a wrong offset outside; Play scales it up.",
   controls: [
-    { name: "std", label: "Initial scale", value: 0.03, values: [0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1, 2, 4], show: (v) => String(v), off: (s) => s.start === "twin" },
-    { name: "seed", label: "Seed", value: 1, min: 1, max: 20, show: (v) => String(v), off: (s) => s.start === "twin" },
-    { name: "offset", label: "Offset K", value: 4, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
-    { name: "level", label: "Stop at training loss", value: 1e-4, values: [1e-1, 1e-2, 1e-4, 1e-8, 1e-16, 1e-32], show: (v) => `${v < 0.005 ? number(v) : v} nats` },
-    { name: "time", label: "Time, on a logarithmic clock", value: FRAMES, min: 0, max: FRAMES, show: (v) => `${v} %` },
-    { name: "view", label: "Look as far as offset", value: 128, values: VIEWS, show: (v) => `${integer(v)} tokens` },
-    { name: "start", label: "Start from", value: "random", options: [["random", "a random draw"], ["twin", "a bad twin"]] },
-    { name: "longest", label: "Longest training length", value: 16, min: 10, max: 32, show: (v) => `${v} tokens`, off: (s) => s.start === "twin" },
-    { name: "base", label: "Rotary base", value: 10000, values: [10, 100, 1000, 10000, 100000, 1000000], show: integer, off: (s) => s.start === "twin" },
-    { name: "count", label: "Frequencies", value: 16, values: [2, 4, 8, 12, 16, 24, 32], show: (v) => String(v), off: (s) => s.start === "twin" },
+    {
+      name: "std",
+      label: "Initial scale",
+      value: 0.03,
+      values: [0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1, 2, 4],
+      show: (v) => String(v),
+      off: (s) => s.start === "twin",
+    },
+    {
+      name: "seed",
+      label: "Seed",
+      value: 1,
+      min: 1,
+      max: 20,
+      show: (v) => String(v),
+      off: (s) => s.start === "twin",
+    },
+    offsetControl(4),
+    {
+      name: "level",
+      label: "Stop at training loss",
+      value: 1e-4,
+      values: [1e-1, 1e-2, 1e-4, 1e-8, 1e-16, 1e-32],
+      show: (v) => `${v < 0.005 ? number(v) : v} nats`,
+    },
+    {
+      name: "time",
+      label: "Time, on a logarithmic clock",
+      value: FRAMES,
+      min: 0,
+      max: FRAMES,
+      show: (v) => `${v} %`,
+    },
+    {
+      name: "view",
+      label: "Look as far as offset",
+      value: 128,
+      values: VIEWS,
+      show: (v) => `${integer(v)} tokens`,
+    },
+    {
+      name: "start",
+      label: "Start from",
+      value: "random",
+      options: [
+        ["random", "a random draw"],
+        ["twin", "a bad twin"],
+      ],
+    },
+    {
+      name: "longest",
+      label: "Longest training length",
+      value: 16,
+      min: 10,
+      max: 32,
+      show: (v) => `${v} tokens`,
+      off: (s) => s.start === "twin",
+    },
+    {
+      name: "base",
+      label: "Rotary base",
+      value: 10000,
+      values: [10, 100, 1000, 10000, 100000, 1000000],
+      show: integer,
+      off: (s) => s.start === "twin",
+    },
+    {
+      name: "count",
+      label: "Frequencies",
+      value: 16,
+      values: [2, 4, 8, 12, 16, 24, 32],
+      show: (v) => String(v),
+      off: (s) => s.start === "twin",
+    },
   ],
   actions: [
     { name: "play", label: "Play", run: (api) => api.play() },
@@ -35,9 +105,10 @@ const CARRIER = {
   adjust: (state) => (state.start === "twin" ? { base: 10000, count: 16, longest: 16 } : {}),
   reset: (api) => api.stop(),
   legend: [
-    { color: "var(--lx-rotary)", text: "this head" },
+    { color: INK.rotary, text: "this head" },
     { color: "currentColor", dash: "1.5 3", text: "early prediction" },
     { color: "currentColor", dash: "7 4", text: "late prediction (maximum margin)" },
+    { color: "currentColor", dot: "hollow", text: "late, in the spectrum" },
   ],
   pictures: [
     { name: "kernel", title: "Kernel: the logit by offset", height: 250, wide: true },
@@ -60,140 +131,140 @@ function createCarrier(api, data) {
   /** Descend once and keep the head at every time of the slider. */
   function train(std, seed, offset, start, longest, base, count, level) {
     const frequencies = rotaryFrequencies(count, base);
-    const head = start === "twin" ? smallestHead(coefficientsOf(twins, offset)) : drawPositionHead(frequencies, std, seed);
+    const head =
+      start === "twin"
+        ? smallestHead(coefficientsOf(twins, offset))
+        : drawPositionHead(frequencies, std, seed);
     const lengths = Array.from({ length: longest - 9 }, (_, i) => 10 + i);
-    const first = new PositionDescent(frequencies, offset, head, { lengths });
-    let steps = 0; // one run to find the end, a second to keep its frames
-    for (; steps < MOST_STEPS && first.logLoss > Math.log(level); steps++) first.step();
-    const times = [0, ...geometric(1, Math.max(steps, 1), FRAMES)].filter((t) => t <= steps);
     const descent = new PositionDescent(frequencies, offset, head, { lengths });
+    const reached = () => descent.logLoss <= Math.log(level);
     const waves = { cos: [], sin: [] };
     for (const w of frequencies)
       for (const name of ["cos", "sin"])
         waves[name].push(Float64Array.from({ length: LIMIT }, (_, D) => Math[name](w * D)));
-    const frames = [];
-    for (let t = 0; t <= steps; t++) {
-      if (t === times[frames.length]) {
-        const c = coefficients(descent.head);
-        frames.push({ t, c, early: descent.early.coefficients(), logLoss: descent.logLoss, lost: firstLost(c, waves, offset) });
-      }
-      if (t < steps) descent.step();
-    }
-    return { frequencies, frames, reached: first.logLoss <= Math.log(level) };
+    const frames = keepFrames(descent, MOST_STEPS, FRAMES, reached, () => {
+      const c = coefficients(descent.head);
+      const early = descent.early.coefficients();
+      return { c, early, logLoss: descent.logLoss, lost: firstLost(c, waves, offset) };
+    });
+    return { frequencies, frames, reached: reached() };
   }
-  let run = { key: "" };
-  const trained = (...key) => {
-    if (run.key !== key.join()) run = { key: key.join(), ...train(...key) };
-    return run;
-  };
+  const trained = remember(train, 1);
+  addPlayer(api, FRAMES);
 
-  // ---- play
-  let timer = null;
-  const button = () => api.root.querySelector('[data-action="play"]');
-  api.stop = () => {
-    clearTimeout(timer);
-    if (timer) button().textContent = "Play";
-    timer = null;
-  };
-  api.play = () => {
-    if (timer) return api.stop();
-    if (api.still.matches) return api.set({ time: FRAMES }); // no animation was asked for
-    button().textContent = "Pause";
-    let time = api.state.time === FRAMES ? -1 : api.state.time;
-    const next = () => {
-      time += 1;
-      const last = time === FRAMES;
-      api.set({ time }, last);
-      if (last) api.stop();
-      else timer = setTimeout(next, 80);
-    };
-    timer = setTimeout(next, 0);
-  };
-
-  return (state) => {
-    const { offset, view, longest } = state;
-    const { frequencies, frames, reached } = trained(state.std, state.seed, offset, state.start, longest, state.base, state.count, state.level);
-    const now = Math.round((state.time / FRAMES) * (frames.length - 1));
-    const { t, c, early, logLoss, lost } = frames[now];
-    const standard = state.base === 10000 && state.count === 16 && longest === 16;
-    const late = standard ? coefficientsOf(best, offset) : null;
-    const color = "var(--lx-rotary)";
-
-    const curves = [c, early, late].map((x) => x && unitKernel(x, frequencies, view));
-    const values = curves[0];
-    const wrong = values.findIndex((x, D) => D !== offset && x >= values[offset]);
-    const words =
-      (wrong < 0 ? `the target has the largest logit of ${integer(view)} offsets` : `offset ${integer(wrong)} is no worse than the target`) +
-      `; alignment ${number(alignment(c, frequencies, offset))}`;
+  function drawKernel({ offset, view, longest }, { t }, curves, wrong, words) {
+    const [values, early, late] = curves;
     plot(api.svgs.kernel, {
-      x: { from: -0.5, to: view - 0.5, label: "offset (tokens before the query)" },
-      y: { from: -1.15, to: 1.15, label: "kernel / its maximum", ticks: [[-1, "−1"], [0, "0"], [1, "1"]] },
+      x: places(view, "offset (tokens before the query)"),
+      y: { from: -1.15, to: 1.15, label: "kernel / its maximum", ticks: SIGNED },
       layers: [
-        { type: "band", from: -0.5, to: Math.min(longest, view) - 0.5, text: view < 300 ? "trained offsets" : "" },
-        { type: "rule", x: offset, color: "var(--lx-muted)", dash: "2 3" },
-        ...(late ? [{ type: "line", y: curves[2], width: 1.1, dash: "7 4", opacity: 0.75 }] : []),
-        { type: "line", y: curves[1], width: 1.4, dash: "1.5 3" },
-        { type: "line", y: values, color, width: 2.2 },
-        ...(view <= 128 ? [{ type: "dots", y: values, color, r: 2.4 }] : []),
-        ...(wrong < 0 ? [] : [{ type: "dots", x: [wrong], y: [values[wrong]], r: 5.5, hollow: true }]),
+        mark.band(-0.5, Math.min(longest, view) - 0.5, view < 300 ? "trained offsets" : ""),
+        mark.target(offset),
+        ...(late ? [mark.line(null, late, undefined, LOOKS.late)] : []),
+        mark.line(null, early, undefined, LOOKS.early),
+        mark.line(null, values, INK.rotary, { width: 2.2 }),
+        ...(view <= 128 ? [mark.dots(null, values, INK.rotary, { r: 2.4 })] : []),
+        ...(wrong < 0 ? [] : [mark.dots([wrong], [values[wrong]], undefined, LOOKS.wrong)]),
       ],
       label: `kernel after ${integer(t)} steps: ${words}`,
     });
+  }
 
+  function drawWaves({ c, early }, late, frequencies, offset) {
     const index = Array.from(frequencies, (_, f) => f + 1);
-    const x = { from: 0.5, to: index.length + 0.5, label: "wave (1 is the fastest)", ticks: index.length > 16 ? undefined : index.filter((i) => index.length < 9 || i % 2).map((i) => [i, i]) };
+    const shown = index.filter((i) => index.length < 9 || i % 2);
+    const ticks = index.length > 16 ? undefined : ticksAt(...shown);
+    const x = { from: 0.5, to: index.length + 0.5, label: "wave (1 is the fastest)", ticks };
     const shares = amplitudeShares(c);
     const kept = shares.filter((s) => s >= 0.01 * Math.max(...shares)).length;
     plot(api.svgs.spectrum, {
       x,
       y: { from: 0, to: 1, label: "share of amplitude", ticks: UNIT },
       layers: [
-        { type: "stems", x: index, y: shares, color },
-        ...(late ? [{ type: "dots", x: index, y: amplitudeShares(late), r: 3.6, hollow: true }] : []),
-        { type: "dots", x: index, y: amplitudeShares(early), r: 1.8 },
+        mark.stems(shares, INK.rotary, { x: index }),
+        ...(late ? [mark.dots(index, amplitudeShares(late), undefined, LOOKS.lateShare)] : []),
+        mark.dots(index, amplitudeShares(early), undefined, { r: 1.8 }),
       ],
-      label: `${kept} of ${index.length} waves hold at least one hundredth of the largest amplitude`,
+      label:
+        `${kept} of ${index.length} waves hold ` +
+        "at least one hundredth of the largest amplitude",
     });
-    const phases = Float64Array.from(frequencies, (w, f) => wrap(Math.atan2(c.im[f], c.re[f]) - w * offset) / Math.PI);
+    const phase = (w, f) => wrap(Math.atan2(c.im[f], c.re[f]) - w * offset) / Math.PI;
+    const phases = Float64Array.from(frequencies, phase);
+    const size = (f) => ({ r: 1.5 + 7 * Math.sqrt(shares[f]) });
     plot(api.svgs.phases, {
       x,
-      y: { from: -1.05, to: 1.05, label: "phase (π rad)", ticks: [[-1, "−1"], [0, "0"], [1, "1"]] },
+      y: { from: -1.05, to: 1.05, label: "phase (π rad)", ticks: SIGNED },
       layers: [
-        { type: "rule", y: 0, color: "var(--lx-muted)", text: "in phase", dash: "5 4" },
-        ...index.map((i, f) => ({ type: "dots", x: [i], y: [phases[f]], color, r: 1.5 + 7 * Math.sqrt(shares[f]) })),
+        { type: "rule", y: 0, color: MUTED, text: "in phase", dash: "5 4" },
+        ...index.map((i, f) => mark.dots([i], [phases[f]], INK.rotary, size(f))),
       ],
-      label: `phases at the target in units of pi, larger dots for larger amplitudes: ${Array.from(phases, (p) => number(p)).join(", ")}`,
+      label:
+        "phases at the target in units of pi, larger dots for larger amplitudes: " +
+        Array.from(phases, (p) => number(p)).join(", "),
     });
+  }
 
-    const last = Math.max(10, frames[frames.length - 1].t);
-    const time = { from: FIRST, to: last, log: true, label: "step" };
+  function drawTimes(frames, now, longest) {
+    const { t, logLoss, lost } = frames[now];
     const times = frames.map((frame) => Math.max(frame.t, FIRST));
-    const marker = { type: "rule", x: times[now], color: "currentColor", width: 0.9, dash: "1 3" };
+    const last = Math.max(10, frames[frames.length - 1].t);
+    const x = { from: FIRST, to: last, log: true, label: "step" };
+    const curve = (y) => [
+      mark.now(times[now]),
+      mark.line(times, y, INK.rotary),
+      mark.dots([times[now]], [y[now]], INK.rotary, { r: 4.5 }),
+    ];
     const losses = frames.map((frame) => frame.logLoss / Math.LN10);
     const floor = Math.min(-1, Math.floor(Math.min(...losses)));
+    const top = Math.max(1, Math.ceil(Math.max(...losses)));
     plot(api.svgs.loss, {
-      x: time,
-      y: { from: floor, to: Math.max(1, Math.ceil(Math.max(...losses))), label: "log₁₀ of the loss (nats)", ticks: 4 },
-      layers: [marker, { type: "line", x: times, y: losses, color }, { type: "dots", x: [times[now]], y: [losses[now]], color, r: 4.5 }],
+      x,
+      y: { from: floor, to: top, label: "log₁₀ of the loss (nats)", ticks: 4 },
+      layers: curve(losses),
       label: `training loss ${lossText(logLoss)} nats after ${integer(t)} steps`,
     });
     const reach = frames.map((frame) => Math.max(frame.lost, 1));
+    const ticks = ticksAt(1, 16, 128, LIMIT);
     plot(api.svgs.reach, {
-      x: time,
-      y: { from: 1, to: LIMIT * 1.3, log: true, label: "length (tokens)", ticks: [1, 16, 128, LIMIT].map((n) => [n, integer(n)]) },
+      x,
+      y: { from: 1, to: LIMIT * 1.3, log: true, label: "length (tokens)", ticks },
       layers: [
-        marker,
-        { type: "rule", y: longest, color: "var(--lx-muted)", text: "longest trained", dash: "2 3" },
-        { type: "line", x: times, y: reach, color },
-        { type: "dots", x: [times[now]], y: [reach[now]], color, r: 4.5 },
+        { type: "rule", y: longest, color: MUTED, text: "longest trained", dash: "2 3" },
+        ...curve(reach),
       ],
       label: `the target wins at lengths up to ${integer(lost)} of ${integer(LIMIT)} examined`,
     });
+  }
+
+  return (state) => {
+    const { std, seed, offset, start, longest, base, count, level, view } = state;
+    const { frequencies, frames, reached } = trained(
+      ...[std, seed, offset, start, longest, base, count, level],
+    );
+    const now = Math.round((state.time / FRAMES) * (frames.length - 1));
+    const { t, c, early, logLoss, lost } = frames[now];
+    const standard = base === 10000 && count === 16 && longest === 16;
+    const late = standard ? coefficientsOf(best, offset) : null;
+    const curves = [c, early, late].map((x) => x && unitKernel(x, frequencies, view));
+    const wrong = curves[0].findIndex((x, D) => D !== offset && x >= curves[0][offset]);
+    const words =
+      (wrong < 0
+        ? `the target has the largest logit of ${integer(view)} offsets`
+        : `offset ${integer(wrong)} is no worse than the target`) +
+      `; alignment ${number(alignment(c, frequencies, offset))}`;
+    drawKernel(state, frames[now], curves, wrong, words);
+    drawWaves(frames[now], late, frequencies, offset);
+    drawTimes(frames, now, longest);
+    const wins = lost > offset ? `up to length ${integer(lost)}` : "at no length";
     return (
-      `Step ${integer(t)}: training loss ${lossText(logLoss)} nats, ${words}. ` +
-      `The target wins ${lost === LIMIT ? `at every length up to ${integer(LIMIT)}` : lost > offset ? `up to length ${integer(lost)}` : "at no length"}.` +
+      `Step ${integer(t)}: training loss ${lossText(logLoss)} nats, ${words}. The target wins ` +
+      `${lost === LIMIT ? `at every length up to ${integer(LIMIT)}` : wins}.` +
       (reached ? "" : ` The loss asked for was not reached in ${integer(MOST_STEPS)} steps.`) +
-      (late ? "" : " (The late prediction was computed for base 10,000, 16 waves and training up to 16 tokens.)")
+      (late
+        ? ""
+        : " (The late prediction was computed for base 10,000, 16 waves and training up to " +
+          "16 tokens.)")
     );
   };
 }
@@ -226,8 +297,9 @@ function wrap(angle) {
 }
 
 function lossText(logLoss) {
-  const power = logLoss / Math.LN10;
-  return power > -3 ? Math.exp(logLoss).toFixed(3) : number(10 ** (power - Math.floor(power)), 1) + ` × 10${superscript(String(Math.floor(power)).replace("-", "−"))}`;
+  const power = Math.floor(logLoss / Math.LN10);
+  if (power >= -3) return Math.exp(logLoss).toFixed(3);
+  return `${number(10 ** (logLoss / Math.LN10 - power), 1)} × ${power10(power)}`;
 }
 
 /** Show the explorable in an element. */

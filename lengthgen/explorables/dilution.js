@@ -1,31 +1,67 @@
 // Chapter 5: attention spreads as the sequence grows; a law says how much, up to a million tokens.
 
 const FARTHEST = 1 << 20;
-const LENGTHS = [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 16384, 65536, 262144, FARTHEST];
+const LENGTHS = [
+  16,
+  24,
+  32,
+  48,
+  64,
+  96,
+  128,
+  192,
+  256,
+  384,
+  512,
+  768,
+  1024,
+  2048,
+  4096,
+  16384,
+  65536,
+  262144,
+  FARTHEST,
+];
 const MEASURED = 1024;
+const DRAWN = 400; // random sequences at the chosen length
 
 const DILUTION = {
   name: "dilution",
   caption:
     "The thick lines are the law, computed on this page from the trained head alone: no " +
     "sequence is drawn. Dots are measurements of the same head in the frozen results, thin " +
-    "lines those of all seeds. Raise the logits, or turn the temperature on, so that they " +
-    "grow with the logarithm of the length: both buy length while the target has a margin, " +
+    "lines those of all seeds, all of heads as trained: they go when logits are multiplied. " +
+    "Raise the logits, or turn the temperature on, so that they grow with the logarithm of the " +
+    "length: both buy length while the target has a margin, " +
     "and cannot help once an alias has taken over. The circle counts random sequences drawn " +
     "here, at the length you choose. Past 512 tokens, 48 offsets of every octave stand for " +
     "all of it.",
   controls: [
-    { name: "length", label: "Length", value: 128, values: geometric(16, FARTHEST, 65), show: (v) => `${integer(v)} tokens` },
-    { name: "scale", label: "Logits times", value: 1, min: 0.5, max: 3, step: 0.1, show: (v) => v.toFixed(1) },
-    { name: "offset", label: "Offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
+    {
+      name: "length",
+      label: "Length",
+      value: 128,
+      values: geometric(16, FARTHEST, 65),
+      show: (v) => `${integer(v)} tokens`,
+    },
+    {
+      name: "scale",
+      label: "Logits times",
+      value: 1,
+      min: 0.5,
+      max: 3,
+      step: 0.1,
+      show: (v) => v.toFixed(1),
+    },
+    offsetControl(2),
     { name: "seed", label: "Seed of the head", value: 0, min: 0, max: 3, show: (v) => String(v) },
     { name: "temperature", label: "Logits times log L / log 16", value: false, check: true },
   ],
   legend: [
-    { color: "var(--lx-rotary)", text: "law" },
+    { color: INK.rotary, text: "law" },
     { color: "currentColor", dot: true, text: "measured, this head" },
     { color: "currentColor", dot: "hollow", text: "drawn on this page" },
-    { color: "var(--lx-muted)", dash: "2 3", text: "attention spread evenly, or chance" },
+    { color: MUTED, dash: "2 3", text: "attention spread evenly, or chance" },
   ],
   pictures: [
     { name: "attention", title: "Attention on the target", height: 270 },
@@ -37,19 +73,41 @@ const DILUTION = {
 function createDilution(api, data) {
   const [EXACT, PER_OCTAVE] = [512, 48];
   const V = data.vocabulary;
-  const places = representativeOffsets(FARTHEST, EXACT, PER_OCTAVE);
+  const spots = representativeOffsets(FARTHEST, EXACT, PER_OCTAVE);
   const heads = remember((offset, seed) => {
     const head = rotaryHead(data.rotary, seed * data.offsets.length + data.offsets.indexOf(offset));
-    return { head, logits: offsetLogits(head.query, head.key, head.frequencies, places.offsets) };
+    return { head, logits: offsetLogits(head.query, head.key, head.frequencies, spots.offsets) };
   });
-  const measured = Object.fromEntries(["accuracy", "attention"].map((k) => [k, unpack(data.measured[k])]));
+  const measured = Object.fromEntries(
+    ["accuracy", "attention"].map((k) => [k, unpack(data.measured[k])]),
+  );
   const remedy = unpack(data.remedy.accuracy);
-  const factor = (state, length) => state.scale * (state.temperature ? Math.log(length) / Math.log(data.longest) : 1);
+  const factor = (state, length) =>
+    state.scale * (state.temperature ? Math.log(length) / Math.log(data.longest) : 1);
+
+  const even = mark.line(
+    LENGTHS,
+    LENGTHS.map((n) => 1 / n),
+    MUTED,
+    { width: 1, dash: "2 3" },
+  );
+  const pictures = {
+    attention: {
+      words: "attention on the target",
+      base: even,
+      digits: 4,
+      y: {
+        ...{ from: 1e-6, to: 1.3, log: true, label: "attention weight" },
+        ticks: [0, -2, -4, -6].map((p) => [10 ** p, power10(p)]),
+      },
+    },
+    accuracy: { words: "accuracy", base: mark.chance(V, ""), digits: 2, y: ACCURACY },
+  };
 
   /** Both laws at all lengths, computed in slices: each `yield` is a place to pause. */
   function* laws(logits, readout, state) {
     const weightsAt = (scale, length) => {
-      const n = places.offsets.findIndex((D) => D >= length);
+      const n = spots.offsets.findIndex((D) => D >= length);
       const used = n < 0 ? logits : logits.subarray(0, n * V * V);
       let top = 0; // a common factor changes no softmax
       for (const x of used) if (x > top) top = x;
@@ -58,129 +116,121 @@ function createDilution(api, data) {
     if (!state.temperature) {
       const weights = weightsAt(state.scale, Infinity);
       yield;
-      const attention = attentionLaw(weights, V, places, state.offset, LENGTHS);
+      const attention = attentionLaw(weights, V, spots, state.offset, LENGTHS);
       yield;
-      return { attention, accuracy: accuracyLaw(weights, V, places, state.offset, LENGTHS, readout) };
+      return {
+        attention,
+        accuracy: accuracyLaw(weights, V, spots, state.offset, LENGTHS, readout),
+      };
     }
     const found = { attention: [], accuracy: [] };
     for (const length of LENGTHS) {
       const weights = weightsAt(factor(state, length), length);
-      found.attention.push(attentionLaw(weights, V, places, state.offset, [length])[0]);
-      found.accuracy.push(accuracyLaw(weights, V, places, state.offset, [length], readout)[0]);
+      found.attention.push(attentionLaw(weights, V, spots, state.offset, [length])[0]);
+      found.accuracy.push(accuracyLaw(weights, V, spots, state.offset, [length], readout)[0]);
       yield;
     }
     return found;
   }
 
-  /** Measure at the chosen length on random sequences, in short slices of time. */
-  let running = 0;
-  api.stop = () => {
-    cancelAnimationFrame(running);
-    api.busy(false);
-  };
-  function sample(head, state, finished) {
+  /** Measure at the chosen length on random sequences; `after` hears what was found so far. */
+  function sample(head, state, after) {
     const { length, offset } = state;
     const [random, times] = [uniform(11), factor(state, length)];
     const scores = new Float64Array(length);
     const found = { n: 0, right: 0, attention: 0 };
-    api.busy(true);
-    const slice = () => {
-      const until = performance.now() + 8;
-      while (found.n < 400 && performance.now() < until) {
-        const tokens = randomTokens(length, V, random);
-        head.scores(tokens, length, scores);
-        const weights = softmax(scores.map((x) => times * x));
-        const answer = new Float64Array(V);
-        head.read(tokens, length, weights, answer);
-        found.right += argmax(answer) === tokens[offset];
-        found.attention += weights[offset];
-        found.n++;
-      }
-      api.busy(found.n < 400);
-      finished(found);
-      if (found.n < 400) running = requestAnimationFrame(slice);
+    const step = () => {
+      const tokens = randomTokens(length, V, random);
+      head.scores(tokens, length, scores);
+      const weights = softmax(scores.map((x) => times * x));
+      const answer = new Float64Array(V);
+      head.read(tokens, length, weights, answer);
+      found.right += argmax(answer) === tokens[offset];
+      found.attention += weights[offset];
+      return ++found.n === DRAWN;
     };
-    running = requestAnimationFrame(slice);
+    inSlices(api, step, () => after(found));
   }
 
   let law = null;
-  let wanted = "";
   return (state) => {
-    api.stop();
+    api.stop?.();
     const key = [state.offset, state.seed, state.scale, state.temperature].join();
     if (law?.key === key) return show(state);
-    wanted = key;
     const { head, logits } = heads(state.offset, state.seed);
     const work = laws(logits, head.readout, { ...state });
-    const slice = () => {
-      if (wanted !== key) return;
-      const until = performance.now() + 8;
-      let step = work.next();
-      while (!step.done && performance.now() < until) step = work.next();
-      if (!step.done) {
-        running = requestAnimationFrame(slice);
-        return;
-      }
-      law = { key, ...step.value };
-      api.busy(false);
+    let part = null;
+    const step = () => (part = work.next()).done;
+    inSlices(api, step, (finished) => {
+      if (!finished) return;
+      law = { key, ...part.value };
       api.say(show(api.state));
-    };
-    api.busy(true);
-    running = requestAnimationFrame(slice);
+    });
     return "";
   };
 
   function show(state) {
+    const { length } = state;
     const { head } = heads(state.offset, state.seed);
     const at = (values) => {
-      const i = Math.min(LENGTHS.length - 2, LENGTHS.findLastIndex((n) => n <= state.length));
-      const part = Math.log(state.length / LENGTHS[i]) / Math.log(LENGTHS[i + 1] / LENGTHS[i]);
+      const last = LENGTHS.findLastIndex((n) => n <= length);
+      const i = Math.min(LENGTHS.length - 2, last);
+      const part = Math.log(length / LENGTHS[i]) / Math.log(LENGTHS[i + 1] / LENGTHS[i]);
       return values[i] ** (1 - part) * values[i + 1] ** part;
     };
-    const [alpha, accuracy] = [at(law.attention), at(law.accuracy)];
+    const now = { attention: number(at(law.attention), 4), accuracy: number(at(law.accuracy)) };
     const picture = (drawn) => {
-      paint("attention", state, law.attention, drawn && drawn.attention / drawn.n, number(alpha, 4));
-      paint("accuracy", state, law.accuracy, drawn && drawn.right / drawn.n, number(accuracy));
+      paint("attention", state, now.attention, drawn && drawn.attention / drawn.n);
+      paint("accuracy", state, now.accuracy, drawn && drawn.right / drawn.n);
     };
     picture(null);
-    if (state.length <= MEASURED) sample(head, state, picture);
+    if (length <= MEASURED) sample(head, state, picture);
     return (
-      `At ${integer(state.length)} tokens the law gives the target ${number(alpha, 4)} of the attention and an accuracy of ${number(accuracy)}. ` +
-      `Logits are multiplied by ${number(factor(state, state.length))}` +
-      `${state.length <= MEASURED ? "." : `; no sequence longer than ${integer(MEASURED)} tokens is drawn here.`}`
+      `At ${integer(length)} tokens the law gives the target ${now.attention} of the attention ` +
+      `and an accuracy of ${now.accuracy}. ` +
+      `Logits are multiplied by ${number(factor(state, length))}` +
+      (length <= MEASURED
+        ? "."
+        : `; no sequence longer than ${integer(MEASURED)} tokens is drawn here.`)
     );
   }
 
-  function paint(name, state, values, drawn, now) {
-    const isAttention = name === "attention";
-    const index = data.offsets.indexOf(state.offset);
-    const layers = [
-      { type: "band", from: 10, to: data.longest, text: "" },
-      { type: "rule", x: state.length, color: "currentColor", width: 0.8, dash: "1 3" },
-      isAttention
-        ? { type: "line", x: LENGTHS, y: LENGTHS.map((n) => 1 / n), color: "var(--lx-muted)", width: 1, dash: "2 3" }
-        : { type: "rule", y: 1 / V, color: "var(--lx-muted)", dash: "2 3" },
+  /** What was measured of these heads and frozen, where the controls ask for what was measured. */
+  function frozenLayers(name, { offset, seed, scale, temperature }) {
+    const index = data.offsets.indexOf(offset);
+    if (scale !== 1 || (temperature && name === "attention")) return [];
+    if (temperature)
+      return [mark.dots(data.remedy.lengths, row(row(remedy, index), seed), undefined, { r: 2.6 })];
+    const all = row(measured[name], index); // (seeds, lengths)
+    const seeds = Array.from({ length: all.shape[0] }, (_, s) => row(all, s));
+    const faint = { width: 0.7, opacity: 0.22 };
+    return [
+      ...seeds.map((values) => mark.line(data.measured.lengths, values, INK.rotary, faint)),
+      mark.dots(data.measured.lengths, seeds[seed], undefined, { r: 2.6 }),
     ];
-    if (state.scale === 1 && !state.temperature) {
-      const all = row(measured[name], index); // (seeds, lengths)
-      const seeds = all.shape[0];
-      for (let s = 0; s < seeds; s++)
-        layers.push({ type: "line", x: data.measured.lengths, y: row(all, s), width: 0.7, opacity: 0.22, color: "var(--lx-rotary)" });
-      layers.push({ type: "line", x: LENGTHS, y: values, color: "var(--lx-rotary)", width: 2.4 });
-      layers.push({ type: "dots", x: data.measured.lengths, y: row(all, state.seed), r: 2.6 });
-    } else {
-      layers.push({ type: "line", x: LENGTHS, y: values, color: "var(--lx-rotary)", width: 2.4 });
-      if (state.temperature && state.scale === 1 && !isAttention)
-        layers.push({ type: "dots", x: data.remedy.lengths, y: row(row(remedy, index), state.seed), r: 2.6 });
-    }
-    if (drawn !== null) layers.push({ type: "dots", x: [state.length], y: [drawn], r: 5.5, hollow: true });
+  }
+
+  function paint(name, state, now, drawn) {
+    const { words, base, digits, y } = pictures[name];
+    const { length } = state;
+    const ticks = [...ticksAt(16, 128, 1024, 16384), [1e6, power10(6)]];
+    const circle = { r: 5.5, hollow: true };
     plot(api.svgs[name], {
-      x: { from: 10, to: FARTHEST, log: true, label: "length (tokens)", ticks: [[16, "16"], [128, "128"], [1024, "1,024"], [16384, "16,384"], [1e6, "10⁶"]] },
-      y: isAttention
-        ? { from: 1e-6, to: 1.3, log: true, label: "attention weight", ticks: [0, -2, -4, -6].map((p) => [10 ** p, p ? `10${superscript(String(p).replace("-", "−"))}` : "1"]) }
-        : { from: 0, to: 1.03, label: "accuracy", ticks: UNIT },
-      layers,
-      label: `${isAttention ? "attention on the target" : "accuracy"} by length, offset ${state.offset}, logits times ${number(factor(state, state.length))}; the law gives ${now} at ${integer(state.length)} tokens${drawn === null ? "" : `, sequences drawn here ${number(drawn, isAttention ? 4 : 2)}`}`,
+      x: { from: 10, to: FARTHEST, log: true, label: "length (tokens)", ticks },
+      y,
+      layers: [
+        mark.band(10, data.longest),
+        mark.now(length),
+        base,
+        mark.line(LENGTHS, law[name], INK.rotary, { width: 2.4 }),
+        ...frozenLayers(name, state),
+        ...(drawn === null ? [] : [mark.dots([length], [drawn], undefined, circle)]),
+      ],
+      label:
+        `${words} by length, offset ${state.offset}, ` +
+        `logits times ${number(factor(state, length))}; ` +
+        `the law gives ${now} at ${integer(length)} tokens` +
+        (drawn === null ? "" : `, sequences drawn here ${number(drawn, digits)}`),
     });
   }
 }

@@ -1,6 +1,7 @@
 // Chapter 2: move every position by the same shift; what happens to the map of logits?
 
 const SPAN = 24;
+const isNumber = (x) => !Number.isNaN(x);
 
 const EQUIVARIANCE = {
   name: "equivariance",
@@ -11,14 +12,23 @@ const EQUIVARIANCE = {
     "its table ends at row 1,023. Then round the angles to 32 bits, a common fault, and shift " +
     "far.",
   controls: [
-    { name: "shift", label: "Shift of all positions", value: 0, values: [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 100, 200, 500, 990, 1000, 1001, 1012, 1024, 2000, 5000, 10000, 30000, 100000, 300000, 1000000], show: (v) => `${integer(v)} tokens` },
-    { name: "offset", label: "Heads trained for offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
+    {
+      name: "shift",
+      label: "Shift of all positions",
+      value: 0,
+      values: [
+        0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 100, 200, 500, 990, 1000, 1001, 1012, 1024, 2000, 5000,
+        10000, 30000, 100000, 300000, 1000000,
+      ],
+      show: (v) => `${integer(v)} tokens`,
+    },
+    offsetControl(2, 8, "Heads trained for offset K"),
     { name: "rounded", label: "Round the rotary angles to 32 bits", value: false, check: true },
   ],
   legend: [
-    { color: "var(--lx-rotary)", text: "rotary, shifted" },
-    { color: "var(--lx-learned)", text: "learned absolute, shifted" },
-    { color: "var(--lx-muted)", dash: "5 4", text: "not shifted" },
+    { color: INK.rotary, text: "rotary, shifted" },
+    { color: INK.learned, text: "learned absolute, shifted" },
+    { color: MUTED, dash: "5 4", text: "not shifted" },
   ],
   pictures: [
     { name: "rotary", title: "Rotary: logits", height: 290 },
@@ -34,10 +44,11 @@ function createEquivariance(api, data) {
   const [mean, form] = ["mean", "form"].map((name) => unpack(data.learned[name]));
   const frequencies = rotaryFrequencies(query.shape[1] / 2);
 
-  /** Mean logits of all pairs of SPAN positions from `first`; NaN for the future and past the table. */
+  /** Mean logits of all pairs of SPAN positions from `first`; NaN where there is none. */
   function rotaryMap(index, first, rounded) {
     const [q, k] = [row(query, index), row(key, index)];
-    const at = (x) => Array.from({ length: SPAN }, (_, i) => rotate(x, first + i, frequencies, rounded));
+    const at = (x) =>
+      Array.from({ length: SPAN }, (_, i) => rotate(x, first + i, frequencies, rounded));
     const [queries, keys] = [at(q), at(k)];
     return fill((i, j) => dot(queries[i], keys[j]) / Math.sqrt(q.length));
   }
@@ -61,47 +72,63 @@ function createEquivariance(api, data) {
       return j > i ? NaN : logit(i, j);
     });
   }
-  const still = remember((name, index) => (name === "rotary" ? rotaryMap(index, 0, false) : learnedMap(index, 0)));
+  const still = remember((name, index) =>
+    name === "rotary" ? rotaryMap(index, 0, false) : learnedMap(index, 0),
+  );
 
-  function drawMap(name, index, state) {
-    const before = still(name, index);
-    const after = name === "rotary" ? rotaryMap(index, state.shift, state.rounded) : learnedMap(index, state.shift);
-    const [low, high] = extent(before.filter((x) => !Number.isNaN(x)));
+  /** What a shift did to a map, in words; `missing` tells whether the table ended. */
+  function compare(before, after, index) {
+    const [low, high] = extent(before.filter(isNumber));
     const size = Math.max(Math.abs(low), Math.abs(high));
-    let change = 0;
-    let missing = 0;
+    let [change, missing] = [0, 0];
     before.forEach((x, n) => {
-      if (Number.isNaN(after[n])) missing += !Number.isNaN(x);
+      if (!isNumber(after[n])) missing += isNumber(x);
       else change = Math.max(change, Math.abs(after[n] - x) / size);
     });
     const gone = missing === (SPAN * (SPAN + 1)) / 2;
-    const rows = missing ? `${gone ? "no logit" : "logits missing"}: the table has ${integer(tables(index).shape[0])} rows` : "";
-    const words = gone ? rows : `largest change ${change < 1e-12 ? "below 10⁻¹²" : number(change, 2)} of the largest logit${rows ? `; ${rows}` : ""}`;
-    const ticks = [0, 8, 16, 23].map((i) => [i, state.shift ? `+${i}` : i]);
-    const shades = after.map((x) => (Number.isNaN(x) ? NaN : Math.min(1, Math.max(0, (x - low) / (high - low)))));
-    const shown = state.shift ? `position − ${integer(state.shift)}` : "position";
+    const end = `the table has ${integer(tables(index).shape[0])} rows`;
+    const changed =
+      `largest change ${change < 1e-12 ? "below 10⁻¹²" : number(change, 2)} ` +
+      "of the largest logit";
+    const words = gone ? `no logit: ${end}` : changed + (missing ? `; logits missing: ${end}` : "");
+    return { low, high, words, missing };
+  }
+
+  function drawMap(name, index, { shift, offset, rounded }) {
+    const before = still(name, index);
+    const after = name === "rotary" ? rotaryMap(index, shift, rounded) : learnedMap(index, shift);
+    const { low, high, words, missing } = compare(before, after, index);
+    const ticks = [0, 8, 16, 23].map((i) => [i, shift ? `+${i}` : i]);
+    const position = shift ? `position − ${integer(shift)}` : "position";
+    const [key, query] = ["key", "query"].map((who) => places(SPAN, `${who} ${position}`, ticks));
+    const who = `${name} head trained for offset ${offset}`;
+    const end = `past the table's ${integer(tables(index).shape[0])} rows`;
+    const shades = after.map((x) => Math.min(1, Math.max(0, (x - low) / (high - low))));
     plot(api.svgs[name], {
-      x: { from: -0.5, to: SPAN - 0.5, label: `key ${shown}`, ticks },
-      y: { from: SPAN - 0.5, to: -0.5, label: `query ${shown}`, ticks },
+      x: key,
+      y: { ...query, from: query.to, to: query.from },
       layers: [
-        { type: "cells", columns: SPAN, values: shades, color: `var(--lx-${name})` },
-        ...(missing ? [{ type: "rule", y: SPAN / 2, opacity: 0, text: `past the table's ${integer(tables(index).shape[0])} rows` }] : []),
+        { type: "cells", columns: SPAN, values: shades, color: INK[name] },
+        ...(missing ? [mark.words(SPAN / 2, end)] : []),
       ],
-      label: `${name} head trained for offset ${state.offset}, logits of ${SPAN} positions from ${integer(state.shift)}: ${words}`,
+      label: `${who}, logits of ${SPAN} positions from ${integer(shift)}: ${words}`,
     });
-    const last = (values) => values.slice(SPAN * (SPAN - 1));
-    const [bottom, top] = extent(last(before), last(after).filter((x) => !Number.isNaN(x)));
+
+    const [first, last] = [before, after].map((values) => values.slice(SPAN * (SPAN - 1)));
+    const [bottom, top] = extent(first, last.filter(isNumber));
     const pad = (top - bottom) * 0.08;
     plot(api.svgs[`${name}Last`], {
-      x: { from: -0.5, to: SPAN - 0.5, label: `key ${shown}`, ticks },
+      x: key,
       y: { from: bottom - pad, to: top + pad, label: "mean logit", ticks: 4 },
       layers: [
-        { type: "rule", x: SPAN - 1 - state.offset, color: "var(--lx-muted)", dash: "2 3", text: "target" },
-        { type: "line", y: last(after), color: `var(--lx-${name})`, width: 2.4 },
-        { type: "dots", y: last(after), color: `var(--lx-${name})`, r: 2.6 },
-        { type: "line", y: last(before), color: "var(--lx-muted)", width: 1.4, dash: "5 4" },
+        mark.target(SPAN - 1 - offset, "target"),
+        mark.line(null, last, INK[name], { width: 2.4 }),
+        mark.dots(null, last, INK[name], { r: 2.6 }),
+        mark.line(null, first, MUTED, { width: 1.4, dash: "5 4" }),
       ],
-      label: `${name} head trained for offset ${state.offset}, logits of the last of ${SPAN} queries, shifted by ${integer(state.shift)} and not: ${words}`,
+      label:
+        `${who}, logits of the last of ${SPAN} queries, ` +
+        `shifted by ${integer(shift)} and not: ${words}`,
     });
     return words;
   }
@@ -109,7 +136,10 @@ function createEquivariance(api, data) {
   return (state) => {
     const index = data.offsets.indexOf(state.offset);
     const [rotary, learned] = ["rotary", "learned"].map((name) => drawMap(name, index, state));
-    return `Shift by ${integer(state.shift)} tokens. Rotary: ${rotary}. Learned absolute: ${learned}.`;
+    return (
+      `Shift by ${integer(state.shift)} tokens. ` +
+      `Rotary: ${rotary}. Learned absolute: ${learned}.`
+    );
   };
 }
 

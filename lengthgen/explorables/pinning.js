@@ -10,83 +10,142 @@ const PINNING = {
     "alias takes over (chapter 5).",
   controls: [
     { name: "length", label: "Length", value: 64, min: 9, max: 512, show: (v) => `${v} tokens` },
-    { name: "offset", label: "Offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
-    { name: "operation", label: "Position table", value: "none", options: [["none", "as trained"], ["copy", "copy a row onto another"], ["exchange", "exchange two rows"]] },
-    { name: "source", label: "This row", value: 13, min: 0, max: 511, show: (v) => `row ${v}`, off: (s) => s.operation === "none" },
-    { name: "destination", label: "Onto or with this row", value: 40, min: 0, max: 511, show: (v) => `row ${v}`, off: (s) => s.operation === "none" },
+    offsetControl(2),
+    {
+      name: "operation",
+      label: "Position table",
+      value: "none",
+      options: [
+        ["none", "as trained"],
+        ["copy", "copy a row onto another"],
+        ["exchange", "exchange two rows"],
+      ],
+    },
+    {
+      name: "source",
+      label: "This row",
+      value: 13,
+      min: 0,
+      max: (s) => s.length - 1,
+      show: (v) => `row ${v}`,
+      off: (s) => s.operation === "none",
+    },
+    {
+      name: "destination",
+      label: "Onto or with this row",
+      value: 40,
+      min: 0,
+      max: (s) => s.length - 1,
+      show: (v) => `row ${v}`,
+      off: (s) => s.operation === "none",
+    },
   ],
   legend: [
-    { color: "var(--lx-learned)", text: "learned absolute" },
-    { color: "var(--lx-rotary)", text: "rotary" },
-    { color: "var(--lx-muted)", dash: "5 4", text: "target" },
+    { color: INK.learned, text: "learned absolute" },
+    { color: INK.rotary, text: "rotary" },
+    { color: MUTED, dash: "5 4", text: "target" },
   ],
   pictures: [
     { name: "attention", title: "Mean attention of the learned head", height: 220, wide: true },
     { name: "profile", title: "What the mean content prefers", height: 210 },
     { name: "peaks", title: "Where the peak is, by length", height: 210 },
   ],
+  adjust: ({ length, source, destination }) => ({
+    source: Math.min(source, length - 1),
+    destination: Math.min(destination, length - 1),
+  }),
   create: createPinning,
 };
 
 function createPinning(api, data) {
   const SEQUENCES = 128;
   const trained = remember((offset) => learnedHead(data.learned, data.offsets.indexOf(offset)));
-  const changed = remember((offset, operation, source, destination) => trained(offset).withRows(operation, source, destination));
+  const changed = remember((offset, operation, source, destination) =>
+    trained(offset).withRows(operation, source, destination),
+  );
   const rotary = remember((offset) => rotaryHead(data.rotary, data.offsets.indexOf(offset)));
   const lengths = geometric(16, 512, 18);
-  const peakAt = (head, length, n) => length - 1 - argmax(meanAttention(head, length, n));
-  const rotaryPeaks = remember((offset) => lengths.map((length) => peakAt(rotary(offset), length, 16)));
+  const peaksOf = (head) =>
+    lengths.map((length) => length - 1 - argmax(meanAttention(head, length, 16)));
+  const learnedPeaks = remember((...key) => peaksOf(changed(...key)));
+  const rotaryPeaks = remember((offset) => peaksOf(rotary(offset)));
+
+  function drawAttention({ length, offset, operation }, rows, attention, words) {
+    const moved = rows
+      .map((x, i) => ({ x, text: `${i ? "destination" : "source"} ${x}` }))
+      .filter(({ x }) => x < length);
+    const done = {
+      none: "",
+      copy: `row ${rows[0]} copied onto row ${rows[1]}, `,
+      exchange: `rows ${rows.join(" and ")} exchanged, `,
+    }[operation];
+    const top = Math.max(0.05, extent(attention)[1]);
+    plot(api.svgs.attention, {
+      x: places(length, "position (tokens)"),
+      y: { from: 0, to: top * 1.15, label: "mean attention", ticks: 4 },
+      layers: [
+        trainedRows(length),
+        mark.target(length - 1 - offset, "target", "5 4"),
+        mark.stems(attention, INK.learned),
+        ...moved.map(({ x, text }) => ({ ...mark.now(x), line: 1, text })),
+      ],
+      label: `learned head, ${done}length ${length}, offset ${offset}: ${words}`,
+    });
+  }
+
+  function drawProfile(length, profile) {
+    const [low, high] = extent(profile);
+    const size = high - low;
+    const predicted = argmax(profile);
+    plot(api.svgs.profile, {
+      x: places(length, "row of the position table"),
+      y: { from: low - 0.1 * size, to: high + 0.15 * size, label: "preference (logit)", ticks: 4 },
+      layers: [
+        trainedRows(length),
+        mark.line(null, profile, INK.learned),
+        mark.dots([predicted], [high], INK.learned, { r: 4.5, hollow: true }),
+      ],
+      label: `the mean content prefers row ${predicted}`,
+    });
+    return predicted;
+  }
+
+  function drawPeaks({ length, offset }, peaks) {
+    const targets = lengths.map((n) => n - 1 - offset);
+    const shown = (positions) => positions.map((y) => Math.max(y, 4));
+    const size = { from: 4, to: 512, log: true, label: "position of the peak" };
+    plot(api.svgs.peaks, {
+      x: { ...size, from: 16, label: "length (tokens)", ticks: ticksAt(16, 32, 64, 128, 256, 512) },
+      y: { ...size, ticks: ticksAt(4, 16, 64, 256) },
+      layers: [
+        mark.line(lengths, targets, MUTED, { dash: "5 4", width: 1.2 }),
+        mark.dots(lengths, shown(rotaryPeaks(offset)), INK.rotary, { r: 2.6 }),
+        mark.dots(lengths, shown(peaks), INK.learned, { r: 3.4 }),
+        mark.now(Math.max(length, 16)),
+      ],
+      label:
+        `peak of the learned head at lengths ${lengths.join(", ")}: ` +
+        `positions ${peaks.join(", ")}`,
+    });
+  }
+
+  const trainedRows = (length) =>
+    mark.band(-0.5, Math.min(data.longest, length) - 0.5, "trained rows");
 
   return (state) => {
     const { length, offset, operation } = state;
-    const rows = operation === "none" ? [0, 0] : [state.source, state.destination];
+    const rows = operation === "none" ? [] : [state.source, state.destination];
     const head = changed(offset, operation, ...rows);
     const attention = meanAttention(head, length, SEQUENCES).reverse();
     const peak = argmax(attention);
     const target = length - 1 - offset;
-    const band = { type: "band", from: -0.5, to: Math.min(data.longest, length) - 0.5, text: "trained rows" };
-    const moved = operation === "none" ? [] : rows.map((x, i) => ({ type: "rule", x, width: 1, dash: "1 3", color: "currentColor", line: 1, text: `${i ? "destination" : "source"} ${x}` })).filter((mark) => mark.x < length);
-    const words = `peak at position ${peak}, ${peak < data.longest ? "inside" : "outside"} the training range, with ${number(attention[peak])} of the attention; target at ${target} with ${number(attention[target])}`;
-    const done = { none: "", copy: `row ${rows[0]} copied onto row ${rows[1]}, `, exchange: `rows ${rows.join(" and ")} exchanged, ` }[operation];
-    const top = Math.max(0.05, attention[peak]);
-    plot(api.svgs.attention, {
-      x: { from: -0.5, to: length - 0.5, label: "position (tokens)" },
-      y: { from: 0, to: top * 1.15, label: "mean attention", ticks: 4 },
-      layers: [
-        band,
-        { type: "rule", x: target, color: "var(--lx-muted)", text: "target" },
-        { type: "stems", y: attention, color: "var(--lx-learned)" },
-        ...moved,
-      ],
-      label: `learned head, ${done}length ${length}, offset ${offset}: ${words}`,
-    });
-
-    const profile = head.contentProfile(length);
-    const predicted = argmax(profile);
-    const [low, high] = extent(profile);
-    plot(api.svgs.profile, {
-      x: { from: -0.5, to: length - 0.5, label: "row of the position table" },
-      y: { from: low - 0.1 * (high - low), to: high + 0.15 * (high - low), label: "preference (logit)", ticks: 4 },
-      layers: [
-        band,
-        { type: "line", y: profile, color: "var(--lx-learned)" },
-        { type: "dots", x: [predicted], y: [high], color: "var(--lx-learned)", r: 4.5, hollow: true },
-      ],
-      label: `the mean content prefers row ${predicted}`,
-    });
-
-    const peaks = lengths.map((n) => peakAt(head, n, 16));
-    plot(api.svgs.peaks, {
-      x: { from: 16, to: 512, log: true, label: "length (tokens)", ticks: [16, 32, 64, 128, 256, 512].map((n) => [n, n]) },
-      y: { from: 4, to: 512, log: true, label: "position of the peak", ticks: [4, 16, 64, 256].map((n) => [n, n]) },
-      layers: [
-        { type: "line", x: lengths, y: lengths.map((n) => n - 1 - offset), color: "var(--lx-muted)", dash: "5 4", width: 1.2 },
-        { type: "dots", x: lengths, y: rotaryPeaks(offset).map((y) => Math.max(y, 4)), color: "var(--lx-rotary)", r: 2.6 },
-        { type: "dots", x: lengths, y: peaks.map((y) => Math.max(y, 4)), color: "var(--lx-learned)", r: 3.4 },
-        { type: "rule", x: Math.max(length, 16), color: "currentColor", width: 0.8, dash: "1 3" },
-      ],
-      label: `peak of the learned head at lengths ${lengths.join(", ")}: positions ${peaks.join(", ")}`,
-    });
+    const words =
+      `peak at position ${peak}, ${peak < data.longest ? "inside" : "outside"} the training ` +
+      `range, with ${number(attention[peak])} of the attention; ` +
+      `target at ${target} with ${number(attention[target])}`;
+    drawAttention(state, rows, attention, words);
+    const predicted = drawProfile(length, head.contentProfile(length));
+    drawPeaks(state, learnedPeaks(offset, operation, ...rows));
     return `Length ${length}: ${words}. The mean content prefers row ${predicted}.`;
   };
 }

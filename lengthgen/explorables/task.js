@@ -24,14 +24,27 @@ const TASK = {
     "seeds in the frozen results.",
   controls: [
     { name: "length", label: "Length", value: 16, min: 10, max: 512, show: (v) => `${v} tokens` },
-    { name: "offset", label: "Offset K", value: 2, min: 1, max: 8, show: (v) => `${v} token${v > 1 ? "s" : ""} back` },
-    { name: "tail", label: `Last tokens (letters a to p)`, value: "", letters: TYPED, text: (s) => lettersOf(shownTokens(s)).slice(0, TYPED).reverse().join("") },
+    offsetControl(2),
+    {
+      name: "tail",
+      label: "Last tokens (letters a to p)",
+      value: "",
+      letters: TYPED,
+      known: /[a-p]/gi,
+      text: (s) => lettersOf(shownTokens(s)).slice(0, TYPED).reverse().join(""),
+    },
     { name: "seed", label: "Sequence", value: 1, min: 1, max: 50, show: (v) => `number ${v}` },
   ],
-  actions: [{ name: "shuffle", label: "Shuffle", run: ({ set, state }) => set({ seed: (state.seed % 50) + 1, tail: "" }) }],
+  actions: [
+    {
+      name: "shuffle",
+      label: "Shuffle",
+      run: ({ set, state }) => set({ seed: (state.seed % 50) + 1, tail: "" }),
+    },
+  ],
   legend: [
-    { color: "var(--lx-rotary)", text: "rotary" },
-    { color: "var(--lx-learned)", text: "learned absolute" },
+    { color: INK.rotary, text: "rotary" },
+    { color: INK.learned, text: "learned absolute" },
   ],
   pictures: [
     { name: "rotary", title: "Rotary", height: 210 },
@@ -46,76 +59,69 @@ function createTask(api, data) {
     rotary: rotaryHead(data.rotary, data.offsets.indexOf(offset)),
     learned: learnedHead(data.learned, data.offsets.indexOf(offset)),
   }));
-  const curves = Object.fromEntries(["rotary", "learned"].map((k) => [k, unpack(data.accuracy[k])]));
-  let running = null;
+  const curves = Object.fromEntries(
+    ["rotary", "learned"].map((k) => [k, unpack(data.accuracy[k])]),
+  );
 
-  /** Count right answers in short slices of time until enough sequences are seen. */
-  function run(state, finished) {
+  /** Count right answers until enough sequences are seen; `after` hears the counts so far. */
+  function run({ length, offset }, after) {
     const random = uniform(7);
     const counts = { rotary: 0, learned: 0, n: 0 };
-    const pair = heads(state.offset);
-    api.busy(true);
-    const slice = () => {
-      const until = performance.now() + 8;
-      while (counts.n < ENOUGH && performance.now() < until) {
-        const tokens = randomTokens(state.length, LETTERS.length, random);
-        for (const name of ["rotary", "learned"])
-          counts[name] += argmax(attend(pair[name], tokens, state.length).answer) === tokens[state.offset];
-        counts.n++;
-      }
-      api.busy(counts.n < ENOUGH);
-      finished(counts);
-      if (counts.n < ENOUGH) running = requestAnimationFrame(slice);
+    const pair = heads(offset);
+    const step = () => {
+      const tokens = randomTokens(length, LETTERS.length, random);
+      for (const name of ["rotary", "learned"])
+        counts[name] += argmax(attend(pair[name], tokens, length).answer) === tokens[offset];
+      return ++counts.n === ENOUGH;
     };
-    running = requestAnimationFrame(slice);
+    inSlices(api, step, () => after(counts));
   }
-  api.stop = () => {
-    cancelAnimationFrame(running);
-    api.busy(false);
-  };
 
-  function drawHead(name, state, tokens) {
-    const { weights, answer } = attend(heads(state.offset)[name], tokens, state.length);
-    const target = state.length - 1 - state.offset;
-    const best = state.length - 1 - argmax(weights);
+  function drawHead(name, { length, offset }, tokens) {
+    const { weights, answer } = attend(heads(offset)[name], tokens, length);
+    const target = length - 1 - offset;
     const given = argmax(answer);
-    const right = given === tokens[state.offset];
-    const text = `answers ${LETTERS[given]} (${right ? "right" : "wrong"}), attention on the target ${number(weights[state.offset])}, most at position ${best}`;
+    const text =
+      `answers ${LETTERS[given]} (${given === tokens[offset] ? "right" : "wrong"}), attention ` +
+      `on the target ${number(weights[offset])}, most at position ${length - 1 - argmax(weights)}`;
+    const letters = lettersOf(tokens).reverse();
     plot(api.svgs[name], {
-      x: {
-        from: -0.5,
-        to: state.length - 0.5,
-        label: state.length <= TYPED ? "token, in reading order" : "position (tokens)",
-        ticks: state.length <= TYPED ? lettersOf(tokens).reverse().map((c, j) => [j, c]) : undefined,
-      },
+      x:
+        length > TYPED
+          ? places(length, "position (tokens)")
+          : places(length, "token, in reading order", [...letters.entries()]),
       y: { from: 0, to: 1, label: "attention weight" },
       layers: [
-        { type: "band", from: -0.5, to: Math.min(data.longest, state.length) - 0.5, text: state.length > 30 ? "trained" : "" },
-        { type: "rule", x: target, color: "var(--lx-muted)", text: `target ${LETTERS[tokens[state.offset]]}` },
-        { type: "stems", y: weights.slice().reverse(), color: `var(--lx-${name})` },
+        mark.band(-0.5, Math.min(data.longest, length) - 0.5, length > 30 ? "trained" : ""),
+        mark.target(target, `target ${letters[target]}`, "5 4"),
+        mark.stems(weights.slice().reverse(), INK[name]),
       ],
-      label: `${name} head, ${state.length} tokens, target at position ${target}: ${text}`,
+      label: `${name} head, ${length} tokens, target at position ${target}: ${text}`,
     });
     return text;
   }
 
-  function drawAccuracy(state, counts) {
-    const index = data.offsets.indexOf(state.offset);
-    const layers = [
-      { type: "band", from: 8, to: data.longest, text: "trained" },
-      { type: "rule", y: 1 / LETTERS.length, text: "chance", color: "var(--lx-muted)", dash: "2 3" },
-    ];
-    for (const name of ["rotary", "learned"]) {
-      const color = `var(--lx-${name})`;
-      layers.push({ type: "line", x: data.accuracy.lengths, y: row(curves[name], index), color, width: 1.4, opacity: 0.6 });
-      layers.push({ type: "dots", x: [state.length], y: [counts[name] / counts.n], color, r: name === "rotary" ? 7 : 4.5 });
+  function drawAccuracy({ length, offset }, counts) {
+    const index = data.offsets.indexOf(offset);
+    const share = (name) => counts[name] / counts.n;
+    const layers = [mark.band(8, data.longest, "trained"), mark.chance(LETTERS.length)];
+    for (const [name, r] of [
+      ["rotary", 7],
+      ["learned", 4.5],
+    ]) {
+      const means = row(curves[name], index);
+      layers.push(
+        mark.line(data.accuracy.lengths, means, INK[name], { width: 1.4, opacity: 0.6 }),
+        mark.dots([length], [share(name)], INK[name], { r }),
+      );
     }
-    const words = `rotary ${number(counts.rotary / counts.n)}, learned ${number(counts.learned / counts.n)}`;
+    const words = `rotary ${number(share("rotary"))}, learned ${number(share("learned"))}`;
+    const ticks = ticksAt(16, 32, 64, 128, 256, 512, 1024);
     plot(api.svgs.accuracy, {
-      x: { from: 8, to: 1024, log: true, label: "length (tokens)", ticks: [16, 32, 64, 128, 256, 512, 1024].map((n) => [n, integer(n)]) },
-      y: { from: 0, to: 1.03, label: "accuracy", ticks: UNIT },
+      x: { from: 8, to: 1024, log: true, label: "length (tokens)", ticks },
+      y: ACCURACY,
       layers,
-      label: `accuracy at ${state.length} tokens over ${integer(counts.n)} random sequences: ${words}`,
+      label: `accuracy at ${length} tokens over ${integer(counts.n)} random sequences: ${words}`,
     });
     return words;
   }
@@ -124,12 +130,14 @@ function createTask(api, data) {
   let said = "";
   return (state) => {
     const tokens = shownTokens(state);
-    const words = ["rotary", "learned"].map((name) => `${name === "rotary" ? "Rotary" : "Learned"} ${drawHead(name, state, tokens)}.`);
-    const task = `${state.length},${state.offset},${api.svgs.accuracy.clientWidth}`;
+    const words = ["rotary", "learned"].map(
+      (name) => `${name === "rotary" ? "Rotary" : "Learned"} ${drawHead(name, state, tokens)}.`,
+    );
+    const task = `${state.length},${state.offset},${api.svgs.accuracy.size}`;
     if (key !== task) {
       key = task;
       said = "";
-      api.stop();
+      api.stop?.();
       run(state, (counts) => {
         const found = drawAccuracy(state, counts);
         if (counts.n < ENOUGH) return;

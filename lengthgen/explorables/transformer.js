@@ -34,9 +34,9 @@ function transformerSpec({ layers, heads, lengths, longest, offset }) {
       },
     ],
     legend: [
-      { color: "var(--lx-rotary)", text: "rotary" },
-      { color: "var(--lx-learned)", text: "learned absolute" },
-      { color: "var(--lx-muted)", dot: true, text: "an answer: right above, wrong below" },
+      { color: INK.rotary, text: "rotary" },
+      { color: INK.learned, text: "learned absolute" },
+      { color: MUTED, dot: true, text: "an answer: right above, wrong below" },
     ],
     pictures: [
       { name: "rotary", title: "Rotary: attention", height: 330 },
@@ -66,7 +66,6 @@ function headName(index, heads) {
 function createTransformer(api, data) {
   const { offset, longest, lengths, heads } = data;
   const names = ["rotary", "learned"];
-  const colors = { rotary: "var(--lx-rotary)", learned: "var(--lx-learned)" };
   const maps = remember((name, length) => unpack(data[name].maps[lengths.indexOf(length)]));
   const right = remember((name, length) => unpack(data[name].right[lengths.indexOf(length)]));
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
@@ -105,16 +104,21 @@ function createTransformer(api, data) {
       opacity: 0.6,
     });
     const gap = Math.max(1, length / 64);
-    const end = { type: "rule", color: "var(--lx-muted)", width: 0.8 };
+    const end = { type: "rule", color: MUTED, width: 0.8 };
     const ticks = Array.from({ length: 4 }, (_, i) => [(i * length) / 4, (i * length) / 4]);
     plot(api.svgs[name], {
       x: { from: -0.5, to: length - 0.5, label: "key position", ticks },
       y: { from: length - 0.5, to: -0.5, label: "query position", ticks },
       layers: [
-        { type: "cells", columns: length, values: shades, color: colors[name] },
+        { type: "cells", columns: length, values: shades, color: INK[name] },
         beside(gap),
         beside(-gap),
-        ...(length > longest ? [{ ...end, x: longest - 0.5 }, { ...end, y: longest - 0.5 }] : []),
+        ...(length > longest
+          ? [
+              { ...end, x: longest - 0.5 },
+              { ...end, y: longest - 0.5 },
+            ]
+          : []),
         { type: "rule", y: length * 0.09, opacity: 0, text: headName(head, heads) },
       ],
       label: `${name} decoder, ${headName(head, heads)}, ${length} tokens: ${words}`,
@@ -134,7 +138,7 @@ function createTransformer(api, data) {
           type: "line",
           x: positions(length),
           y: found[name].weights,
-          color: colors[name],
+          color: INK[name],
           width: 1.6,
         })),
       ],
@@ -149,11 +153,11 @@ function createTransformer(api, data) {
     const x = positions(length);
     const means = names.map((name) => {
       const y = data[name].accuracy.slice(0, x.length);
-      return { type: "line", x, y, color: colors[name], width: 1.4, opacity: 0.65 };
+      return { type: "line", x, y, color: INK[name], width: 1.4, opacity: 0.65 };
     });
     const dots = names.map((name) => {
       const y = Array.from(right(name, length), (r) => LANES[name][r]);
-      return { type: "dots", x, y, color: colors[name], r: length > 64 ? 1.7 : 2.3 };
+      return { type: "dots", x, y, color: INK[name], r: length > 64 ? 1.7 : 2.3 };
     });
     const said = names.map((name) => `${name} ${found[name].answered}`).join("; ");
     plot(api.svgs.answers, {

@@ -51,6 +51,8 @@ class Panel(widgets.VBox):
         self.status = widgets.Label()
         self.picture = widgets.HTML()
         self.button.on_click(lambda _: self.update())
+        for control in controls.values():
+            control.observe(self._changed, "value")
         bottom = widgets.HBox([self.button, self.bar, self.status])
         super().__init__([widgets.HBox(list(controls.values()), layout={"flex_flow": "wrap"})])
         self.children = (*self.children, bottom, self.picture)
@@ -70,6 +72,10 @@ class Panel(widgets.VBox):
             self.status.value = str(error)
         finally:
             self.button.disabled = False
+
+    def _changed(self, _: Any) -> None:
+        if not self.button.disabled:
+            self.status.value = f"Changed: press “{self.button.description}”."
 
     def _draw(self) -> None:
         values = self.values

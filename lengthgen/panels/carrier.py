@@ -23,26 +23,26 @@ STEPS = 1_500
 
 def _carrier_heads(
     report: Report, offset: Tensor, seeds: int, std: float, level: float
-) -> PositionHead:
-    """Train position-only heads until each is at or below a loss, and keep it there."""
+) -> tuple[PositionHead, Tensor]:
+    """Train position-only heads, each until it is at or below a loss; return which got there."""
     head = initialize(range(seeds), std, rotary_frequencies(32))
-    query, key = head.query, head.key
+    query, key, reached = head.query, head.key, torch.zeros(seeds, dtype=torch.bool)
     for step, (now, log_value) in enumerate(descend(head, offset, Descent())):
-        training = (log_value > math.log(level))[:, None]
-        query = torch.where(training, now.query, query)
-        key = torch.where(training, now.key, key)
+        query = torch.where(reached[:, None], query, now.query)
+        key = torch.where(reached[:, None], key, now.key)
+        reached = reached | (log_value <= math.log(level))
         report(step, STEPS, None, log_value.exp()[:, None])
-        if step == STEPS or not training.any():
+        if step == STEPS or reached.all():
             report(STEPS, STEPS, None, log_value.exp()[:, None])
             break
-    return PositionHead(query, key, head.frequencies)
+    return PositionHead(query, key, head.frequencies), reached
 
 
 def _carrier(
     report: Report, offset: int, initial_scale: float, training_loss: float, seeds: int
 ) -> Drawing:
     target = torch.full((seeds,), offset)
-    head = _carrier_heads(report, target, seeds, initial_scale, training_loss)
+    head, reached = _carrier_heads(report, target, seeds, initial_scale, training_loss)
     best = max_margin(head.frequencies, offset)
     figure, ((left, right),) = figures.panels(1, 2, height=3.0, width_ratios=(2, 1))
     span = torch.arange(64)
@@ -55,19 +55,22 @@ def _carrier(
         values = values / values.abs().amax(-1, keepdim=True)
         figures.seed_lines(left, span, values, color, label)
         shares = carrier.spectrum(coefficients)
-        figures.seed_lines(right, range(1, 17), shares, color)
+        figures.seed_lines(right, range(1, 17), shares, color, label)
     left.axvline(offset, color="black", linestyle=":", linewidth=0.9)
     left.set_xlim(0, 63)
     figures.mark_training_range(left, 15.5)
     left.set_xlabel("offset (tokens)")
     left.set_ylabel("kernel / its maximum")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    left.set_title("kernel")
+    right.set_title("spectrum")
+    right.legend()
     right.set_xlabel("frequency (1 is the fastest)")
     right.set_ylabel("share of amplitude")
     kept = keeps_argmax(head, target, LIMIT)
     aligned = carrier.alignment(head.coefficients, head.frequencies, target).mean()
     return figure, (
-        f"{int(kept.sum())} of {seeds} heads keep their argmax at length {LIMIT:,}; "
+        f"{int(reached.sum())} of {seeds} heads reach loss {training_loss:g} within {STEPS:,} "
+        f"steps; {int(kept.sum())} keep their argmax at length {LIMIT:,}; "
         f"mean alignment {aligned:.2f}"
     )
 

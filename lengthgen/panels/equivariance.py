@@ -19,7 +19,7 @@ __all__ = ["equivariance_panel"]
 
 def _equivariance(report: Report, shift: int, **values: Any) -> Drawing:
     _, stack = heads.trained(report, **values)
-    span = min(values["training_length"], 24)
+    span = values["training_length"]
     figure, grid = figures.panels(1, 3, height=2.9)
     maps = [_mean_logits(stack, first, span) for first in (0, shift)]
     limit = float(max(m.abs().max() for m in maps))
@@ -35,8 +35,9 @@ def _equivariance(report: Report, shift: int, **values: Any) -> Drawing:
     tokens = TestSequences(heads.N_SEQUENCES).sequences(span)
     effect = {k: float(v.mean()) for k, v in shift_effect(stack, tokens, shift).items()}
     return figure, (
-        f"shift by {shift}: logits change by {effect['logit_change']:.2g} of the largest, "
-        f"{effect['answers_changed']:.0%} of answers change"
+        f"{span} tokens shifted by {shift}, mean of {stack.n_models} heads: logits change by "
+        f"{effect['logit_change']:.2g} of the largest, {effect['answers_changed']:.0%} of answers "
+        "change"
     )
 
 

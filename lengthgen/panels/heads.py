@@ -9,9 +9,10 @@ from lengthgen.encodings import ENCODINGS
 from lengthgen.panels.base import WIDE, Report
 from lengthgen.training import TrainingConfig, train
 
-__all__ = ["LENGTHS", "N_SEQUENCES", "STEPS", "controls", "lengths", "trained"]
+__all__ = ["LENGTHS", "N_SEQUENCES", "SHORTEST", "STEPS", "controls", "lengths", "trained"]
 
 STEPS = 500
+SHORTEST = 10
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 256)
 N_SEQUENCES = 500
 
@@ -24,21 +25,30 @@ def controls(*encodings: str) -> dict[str, widgets.Widget]:
         ),
         "offset": widgets.IntSlider(2, 1, 8, description="offset (tokens)", style=WIDE),
         "training_length": widgets.IntSlider(
-            16, 10, 32, description="longest training", style=WIDE
+            16, SHORTEST, 32, description="longest training", style=WIDE
         ),
         "seeds": widgets.IntSlider(4, 1, 8, description="seeds", style=WIDE),
     }
 
 
 def trained(
-    report: Report, encoding: str, offset: int, training_length: int, seeds: int, shortest: int = 10
+    report: Report,
+    encoding: str,
+    offset: int,
+    training_length: int,
+    seeds: int,
+    shortest: int = SHORTEST,
 ) -> tuple[TrainingConfig, HeadStack]:
-    """Train heads as the controls say; lengths from `shortest` on."""
+    """Train heads as the controls say; lengths from `shortest` on.
+
+    Raises:
+        ValueError: the shortest length is above the longest.
+    """
     config = TrainingConfig(
         HeadConfig(encoding),
         tuple(range(seeds)),
         (offset,),
-        (min(shortest, training_length), training_length),
+        (shortest, training_length),
         STEPS,
     )
     return config, train(config, report)[0]

@@ -19,7 +19,8 @@ __all__ = ["pinning_panel"]
 
 def _pinning(report: Report, mixed_lengths: bool, **values: Any) -> Drawing:
     longest = values["training_length"]
-    _, stack = heads.trained(report, **values, shortest=10 if mixed_lengths else longest)
+    shortest = heads.SHORTEST if mixed_lengths else longest
+    _, stack = heads.trained(report, **values, shortest=shortest)
     lengths = (longest, 2 * longest, 4 * longest)
     figure, grid = figures.panels(1, len(lengths), height=2.6, sharey=True)
     test, peaks = TestSequences(heads.N_SEQUENCES), []
@@ -43,5 +44,7 @@ def _pinning(report: Report, mixed_lengths: bool, **values: Any) -> Drawing:
 def pinning_panel() -> Panel:
     """Return chapter 3's panel: train heads and see where they attend as the length grows."""
     controls = heads.controls("learned", "rotary")
+    # Training starts at 10 tokens: with 10 as the longest length there would be nothing to mix.
+    controls["training_length"].min = heads.SHORTEST + 1
     controls["mixed_lengths"] = widgets.Checkbox(True, description="mixed training lengths")
     return Panel(_pinning, controls, "03_absolute_pinning.ipynb")

@@ -142,20 +142,32 @@ class Visit:
 
 
 @pytest.fixture(scope="session")
-def shared_context(chromium) -> Iterator:
-    """A context whose cache serves the scripts of every page but the first."""
-    context = chromium.new_context(reduced_motion="reduce")
-    context.set_default_timeout(TIMEOUT_MS)
-    yield context
-    context.close()
+def new_reader(chromium) -> Callable:
+    """`new_reader(has_touch=True)`: a reader of their own, who wants no motion."""
+
+    def new_reader(**options):
+        context = chromium.new_context(**{"reduced_motion": "reduce"} | options)
+        context.set_default_timeout(TIMEOUT_MS)
+        return context
+
+    return new_reader
 
 
 @pytest.fixture(scope="session")
-def visiting(chromium, server, shared_context) -> Callable:
+def shared_contexts(new_reader) -> Iterator[dict]:
+    """Contexts whose cache serves the scripts of every page but the first: `[touch]`."""
+    contexts = {touch: new_reader(has_touch=touch) for touch in (False, True)}
+    yield contexts
+    for context in contexts.values():
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def visiting(new_reader, server, shared_contexts) -> Callable:
     """`with visiting(width=390, scheme="dark") as visit: visit.open("book/intro.html")`.
 
-    `fresh` gives a reader who was never here: nothing cached, no theme chosen. `tolerate` lists
-    words of the messages that are no fault.
+    `touch` gives a reader with a finger, `fresh` one who was never here: nothing cached, no theme
+    chosen; other `options` are theirs. `tolerate` lists words of the messages that are no fault.
     """
 
     @contextmanager
@@ -163,13 +175,12 @@ def visiting(chromium, server, shared_context) -> Callable:
         base: str = server,
         width: int = 1280,
         scheme: str = "light",
+        touch: bool = False,
         fresh: bool = False,
         tolerate: tuple[str, ...] = (),
+        **options,
     ):
-        context = shared_context
-        if fresh:
-            context = chromium.new_context(reduced_motion="reduce")
-            context.set_default_timeout(TIMEOUT_MS)
+        context = new_reader(**options) if fresh else shared_contexts[touch]
         page = context.new_page()
         page.set_viewport_size({"width": width, "height": 844 if width < 600 else 900})
         page.emulate_media(color_scheme=scheme)

@@ -101,6 +101,8 @@ def test_the_panel_retrains_and_redraws(notebook):
 def test_a_slider_of_the_explorable_is_live_and_reaches_python(notebook):
     figure = notebook.locator("[data-explorable='task']").first
     figure.scroll_into_view_if_needed()
+    # What only a kernel can do is there: this is the widget, not the static page's figure.
+    assert figure.get_by_role("button", name="Train new heads").is_enabled()
     picture = figure.locator("svg[role='img']").first
     before = picture.get_attribute("aria-label")
     slider = figure.locator("input[type='range']").first

@@ -132,6 +132,38 @@ def check_look(seen: dict, path: str, scheme: str) -> None:
     assert seen["overflow"] <= 0, f"{seen['overflow']} px too wide: {seen['wide']}"
 
 
+def test_the_ledger_is_a_list_of_cards_on_a_phone(visiting):
+    with visiting(width=WIDTHS["phone"]) as visit:
+        visit.open("book/claims.html")
+        wide = "boxes => boxes.filter((b) => b.scrollWidth > b.clientWidth).length"
+        boxes = visit.page.locator(".pst-scrollable-table-container:has(.lg-ledger)")
+        assert boxes.count() > 0 and boxes.evaluate_all(wide) == 0
+        labels = "cells => cells.map((c) => getComputedStyle(c, '::before').content)"
+        row = visit.page.locator(".lg-ledger tbody tr").first
+        seen = row.locator("td").evaluate_all(labels)
+        room = """cells => cells.every((c) => parseFloat(getComputedStyle(c).paddingLeft)
+            >= parseFloat(getComputedStyle(c, '::before').width))"""
+        assert row.locator("td").evaluate_all(room), "the labels stand outside the box"
+        heads = visit.page.locator(".lg-ledger").first.get_by_role("columnheader")
+        assert [text.split('"')[1] for text in seen] == heads.all_inner_texts()[1:]
+        visit.check()
+
+
+def test_eighty_columns_of_code_fit_beside_both_sidebars(visiting):
+    with visiting(width=WIDTHS["desktop"]) as visit:
+        visit.open(next(path for path in CHAPTERS if path.startswith("notebooks/")))
+        visit.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        widths = """(selector) => {
+            const pre = document.querySelector(selector);
+            pre.textContent = "x".repeat(80);
+            return [pre.scrollWidth, pre.clientWidth];
+        }"""
+        for selector in (".cell:not(.tag_hide-input) .cell_input pre", ".tag_hide-input pre"):
+            needed, there = visit.page.evaluate(widths, selector)
+            assert needed <= there, selector
+        visit.check()
+
+
 @every_page
 def test_policy_comes_before_anything_that_loads(site, path):
     head = (site / path).read_text(encoding="utf8").split("</head>")[0]

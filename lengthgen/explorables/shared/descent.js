@@ -1,7 +1,5 @@
 // The position-only head: its descent, and the early prediction beside it.
 
-export const TRAINING_LENGTHS = [10, 11, 12, 13, 14, 15, 16];
-
 /** Queries and keys of N(0, std^2 sqrt(d)), as `position_head.initialize` (other numbers). */
 export function drawPositionHead(frequencies, std, seed) {
   const draw = normal(uniform(seed));
@@ -32,7 +30,7 @@ export function coefficients({ qr, qi, kr, ki }) {
   };
 }
 
-/** `descent.descend` with rule `log_loss`: descent of log loss on a clock that does not slow down. */
+/** `descent.descend` with rule `log_loss`: log loss falls on a clock that does not slow down. */
 export class PositionDescent {
   constructor(frequencies, offset, head, { lengths = TRAINING_LENGTHS, stepSize = 0.5 } = {}) {
     Object.assign(this, { frequencies, offset, lengths, stepSize });
@@ -135,7 +133,7 @@ function logAddExp(a, b) {
   return top === -Infinity ? top : top + Math.log(Math.exp(a - top) + Math.exp(b - top));
 }
 
-/** `early_carrier.early_head` on the clock of a descent: u grows, v decays, while g stands still. */
+/** `early_carrier.early_head` on a descent's clock: u grows, v decays, while g stands still. */
 class EarlyCarrier {
   constructor({ frequencies, offset, lengths, head, rootD, n }) {
     Object.assign(this, { head: { ...head }, rootD, n });
@@ -174,7 +172,9 @@ class EarlyCarrier {
       out.kr.push(cos * dr + sin * di);
       out.ki.push(cos * di - sin * dr);
     }
-    return coefficients(Object.fromEntries(Object.entries(out).map(([k, x]) => [k, Float64Array.from(x)])));
+    return coefficients(
+      Object.fromEntries(Object.entries(out).map(([k, x]) => [k, Float64Array.from(x)])),
+    );
   }
 }
 
@@ -193,5 +193,11 @@ export function growthRates(frequencies, offset, lengths = TRAINING_LENGTHS) {
 /** kappa(K) / sum |c_f|: 1 where all waves are in phase at the target. */
 export function alignment({ re, im }, frequencies, offset) {
   const total = re.reduce((sum, x, f) => sum + Math.hypot(x, im[f]), 0);
-  return re.reduce((sum, x, f) => sum + x * Math.cos(frequencies[f] * offset) + im[f] * Math.sin(frequencies[f] * offset), 0) / total;
+  return (
+    re.reduce(
+      (sum, x, f) =>
+        sum + x * Math.cos(frequencies[f] * offset) + im[f] * Math.sin(frequencies[f] * offset),
+      0,
+    ) / total
+  );
 }

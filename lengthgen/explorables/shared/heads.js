@@ -175,13 +175,17 @@ export function attend(head, tokens, length) {
 
 /** Head number `index` of exported rotary heads (`explorables.heads.rotary_heads`). */
 export function rotaryHead(packed, index) {
-  const [query, key, readout] = ["query", "key", "readout"].map((k) => row(unpack(packed[k]), index));
+  const [query, key, readout] = ["query", "key", "readout"].map((k) =>
+    row(unpack(packed[k]), index),
+  );
   return new RotaryHead({ query, key, readout });
 }
 
 /** Head number `index` of exported learned heads: its trained rows before the rows all share. */
 export function learnedHead(packed, index) {
-  const [token, form, output] = ["token", "form", "output"].map((k) => row(unpack(packed[k]), index));
+  const [token, form, output] = ["token", "form", "output"].map((k) =>
+    row(unpack(packed[k]), index),
+  );
   return new LearnedHead({ token, form, output, rows: positionRows(packed, index) });
 }
 

@@ -93,7 +93,16 @@ export function attentionLaw(weights, vocabulary, { offsets, counts }, offset, l
  * The accuracy law (`dilution.mass_model` and `predicted_accuracy`): the largest offsets drawn
  * exactly, the rest Gaussian with exact mean and covariance. Fewer draws than the package's.
  */
-export function accuracyLaw(weights, vocabulary, { offsets, counts }, offset, lengths, readout, draws = 64, aliases = 16) {
+export function accuracyLaw(
+  weights,
+  vocabulary,
+  { offsets, counts },
+  offset,
+  lengths,
+  readout,
+  draws = 64,
+  aliases = 16,
+) {
   const V = vocabulary;
   const pairs = V * V;
   const correct = new Float64Array(lengths.length);
@@ -167,7 +176,7 @@ export function accuracyLaw(weights, vocabulary, { offsets, counts }, offset, le
   }
 }
 
-/** Common random numbers of `accuracyLaw` for query token `a`: normal vectors and aliases' tokens. */
+/** Common random numbers of `accuracyLaw` for query token `a`: normals and aliases' tokens. */
 const lawDraws = remember((a, vocabulary, draws, aliases) => {
   const random = uniform(a + 1);
   const gauss = normal(random);

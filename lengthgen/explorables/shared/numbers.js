@@ -1,5 +1,7 @@
 // Plain numbers: packed data, random draws, small matrices, waves. Everything is float64.
-// In all these files a function names its counterpart in the package; browser tests hold the two equal.
+// In all these files a function names its counterpart in the package; tests hold the two equal.
+
+export const TRAINING_LENGTHS = [10, 11, 12, 13, 14, 15, 16];
 
 // ---------------------------------------------------------------- data and random numbers
 
@@ -34,8 +36,7 @@ export function uniform(seed) {
 
 /** Standard normal numbers from uniform ones (Box and Muller). */
 export function normal(random) {
-  return () =>
-    Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+  return () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 }
 
 /** Tokens of one sequence, counted backwards from the query, as `task.TestSequences` does. */
@@ -45,12 +46,15 @@ export function randomTokens(length, vocabulary, random) {
   return tokens;
 }
 
-/** Remember the values of a function, by its arguments. */
-export function remember(compute) {
+/** Remember the last `most` values of a function, by its arguments. */
+export function remember(compute, most = 32) {
   const values = new Map();
   return (...key) => {
     const name = key.join();
-    if (!values.has(name)) values.set(name, compute(...key));
+    if (!values.has(name)) {
+      if (values.size === most) values.delete(values.keys().next().value);
+      values.set(name, compute(...key));
+    }
     return values.get(name);
   };
 }
@@ -116,7 +120,9 @@ export function extent(...arrays) {
 
 /** Whole numbers from `from` to `to` with even ratios, each once. */
 export function geometric(from, to, count) {
-  const all = Array.from({ length: count }, (_, i) => Math.round(from * (to / from) ** (i / (count - 1))));
+  const all = Array.from({ length: count }, (_, i) =>
+    Math.round(from * (to / from) ** (i / (count - 1))),
+  );
   return [...new Set(all)];
 }
 

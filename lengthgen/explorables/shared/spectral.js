@@ -7,14 +7,21 @@ export function scaledMidpoints(count, top) {
 
 /** Diagonal of `linear.loss_metric`: the share of training lengths that hold each offset. */
 export function lossMetric(lengths = TRAINING_LENGTHS) {
-  return Float64Array.from({ length: Math.max(...lengths) }, (_, D) => lengths.filter((n) => n > D).length / lengths.length);
+  return Float64Array.from(
+    { length: Math.max(...lengths) },
+    (_, D) => lengths.filter((n) => n > D).length / lengths.length,
+  );
 }
 
-/** Singular values and vectors of a matrix with at most as many rows as columns (one-sided Jacobi). */
+/** Singular values and vectors of a matrix no taller than wide (one-sided Jacobi). */
 export function singularValues(matrix) {
   const [n, m] = matrix.shape;
-  const rows = Array.from({ length: n }, (_, i) => Float64Array.from(matrix.subarray(i * m, (i + 1) * m)));
-  const left = Array.from({ length: n }, (_, i) => Float64Array.from({ length: n }, (_, j) => +(i === j)));
+  const rows = Array.from({ length: n }, (_, i) =>
+    Float64Array.from(matrix.subarray(i * m, (i + 1) * m)),
+  );
+  const left = Array.from({ length: n }, (_, i) =>
+    Float64Array.from({ length: n }, (_, j) => +(i === j)),
+  );
   for (let sweep = 0, moved = true; moved && sweep < 60; sweep++) {
     moved = false;
     for (let p = 0; p < n; p++)
@@ -25,7 +32,10 @@ export function singularValues(matrix) {
         const zeta = (b - a) / (2 * c);
         const t = (zeta < 0 ? -1 : 1) / (Math.abs(zeta) + Math.hypot(1, zeta));
         const cos = 1 / Math.hypot(1, t);
-        for (const [x, y] of [[rows[p], rows[q]], [left[p], left[q]]])
+        for (const [x, y] of [
+          [rows[p], rows[q]],
+          [left[p], left[q]],
+        ])
           for (let i = 0; i < x.length; i++) {
             const [u, v] = [x[i], y[i]];
             x[i] = cos * (u - t * v);
@@ -48,7 +58,8 @@ export class LinearTrajectory {
     for (let D = 0; D < this.span; D++)
       for (let f = 0; f < this.n; f++) {
         design[D * 2 * this.n + f] = Math.sqrt(this.metric[D]) * Math.cos(frequencies[f] * D);
-        design[D * 2 * this.n + this.n + f] = Math.sqrt(this.metric[D]) * Math.sin(frequencies[f] * D);
+        design[D * 2 * this.n + this.n + f] =
+          Math.sqrt(this.metric[D]) * Math.sin(frequencies[f] * D);
       }
     design.shape = [this.span, 2 * this.n];
     const { s, left, right } = singularValues(design);
@@ -76,12 +87,13 @@ export class LinearTrajectory {
   /** `linear.squared_loss` of a kernel on the training offsets. */
   loss(values, offset) {
     let sum = 0;
-    for (let D = 0; D < this.span; D++) sum += (this.metric[D] * (values[D] - +(D === offset)) ** 2) / 2;
+    for (let D = 0; D < this.span; D++)
+      sum += (this.metric[D] * (values[D] - +(D === offset)) ** 2) / 2;
     return sum;
   }
 }
 
-/** Share of random sequences whose class of largest weight is the target's (`readout.sampled_accuracy`). */
+/** `readout.sampled_accuracy`: how often the class of largest weight is the target's. */
 export function sampledAccuracy(weights, offset, length, vocabulary, sequences, seed) {
   const random = uniform(seed);
   const mass = new Float64Array(vocabulary);
