@@ -114,7 +114,7 @@ def _visit(browser: Any, url: str) -> tuple[float | None, int]:
     with browser.new_context() as context:
         page = context.new_page()
         bodies: list[Any] = []
-        page.on("response", bodies.append)
+        page.on("response", lambda response: bodies.append(response))
         page.add_init_script(FIRST_INTERACTION % SLIDER)
         page.goto(url, wait_until="networkidle")
         moment = None
