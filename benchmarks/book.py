@@ -88,15 +88,13 @@ def pages(repeats: int) -> dict[str, dict[str, Any]]:
     only the browser's own work is in the time.
     """
     sys.path.insert(0, str(ROOT / "book" / "_ext"))
-    from chromium import find_chromium
+    from chromium import ARGUMENTS, find_chromium
     from playwright.sync_api import sync_playwright
 
     chapters = sorted(path.relative_to(SITE) for path in SITE.glob("notebooks/*.html"))
     found = {}
     with _server(SITE) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
         for chapter in chapters:
             visits = [_visit(browser, f"{address}/{chapter.as_posix()}") for _ in range(repeats)]
             moments = [seconds for seconds, _ in visits if seconds is not None]

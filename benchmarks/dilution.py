@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.evaluation import configuration
 from benchmarks.fairness import same_numbers
 from benchmarks.timing import race, ratio, summary
 from lengthgen import dilution
-from lengthgen.attention import HeadConfig, HeadStack
+from lengthgen.attention import HeadStack
 from lengthgen.evaluation import accuracy
 from lengthgen.task import TestSequences
-from lengthgen.training import TrainingConfig, load_heads
+from lengthgen.training import load_heads
 
 __all__ = ["LENGTHS", "by_evaluation", "by_law", "by_sampling", "measure"]
 
@@ -22,11 +23,6 @@ N_SAMPLES = 8_000
 """Sequences measured, and draws of the law: both have the same sampling error."""
 TOLERANCE = 0.03
 """The law's own error, at most 0.01 in chapter 5, and five standard errors of a difference."""
-
-
-def configuration(n_models: int) -> TrainingConfig:
-    """Return trained heads of the book: rotary, offset 1, the first seeds."""
-    return TrainingConfig(HeadConfig("rotary"), tuple(range(n_models)), (1,))
 
 
 def by_law(stack: HeadStack, lengths: list[int], n_samples: int) -> Tensor:

@@ -1,9 +1,11 @@
-"""Where a Chromium is: for printing the book and for its browser tests."""
+"""Where a Chromium is, and how it starts: to print the book, to test it and to time it."""
 
 import os
 import shutil
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Chromium has no sandbox for root, as which CI may run; /dev/shm may be small.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 
 
 def find_chromium() -> str | None:

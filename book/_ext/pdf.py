@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from chromium import NAMES, find_chromium
+from chromium import ARGUMENTS, NAMES, find_chromium
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,9 +114,7 @@ def main(out: Path) -> None:
     names = {str(SITE / f"{page}.html"): page.replace("/", "-") for page in pages}
     partial = out.with_suffix(".partial")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=browser_path(), args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        browser = playwright.chromium.launch(executable_path=browser_path(), args=ARGUMENTS)
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, reduced_motion="reduce")
         page.set_default_timeout(120_000)  # for a busy machine
         page.emulate_media(media="print", color_scheme="light")

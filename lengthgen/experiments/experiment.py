@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from lengthgen.results import Result, Unit, environment, run_units, to_json
 
 if TYPE_CHECKING:
@@ -67,26 +65,19 @@ class Experiment:
         profile: str = "quick",
         *,
         n_seeds: int | None = None,
-        jobs: int = 1,
-        progress: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> Result:
-        """Compute what is not in the cache and return the result.
+        """Compute, here, what is not in the cache and return the result.
 
         Args:
             profile: `quick` or `paper`.
             n_seeds: number of seeds instead of the profile's.
-            jobs: number of processes.
-            progress: show a progress bar on standard error.
             log: called with a line per unit: what computing it took.
         """
         config = self.config(profile, n_seeds)
         work = list(self.plan(config))
-        bar = tqdm(total=len(work), desc=self.name, unit="unit", leave=False, disable=not progress)
-
-        with bar:
-            run_units(work, jobs, lambda unit, unit_config: bar.update())
-            rows, summary = self.measure(config)
+        run_units(work)
+        rows, summary = self.measure(config)
         seconds = [unit.seconds(unit_config) for unit, unit_config in work]
         for (unit, unit_config), taken in zip(work, seconds, strict=True):
             log(f"{taken:8.2f} s  {unit.__name__} {unit.key(unit_config)}")

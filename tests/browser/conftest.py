@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from chromium import find_chromium
+from chromium import ARGUMENTS, find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "_build" / "html"
@@ -94,10 +94,8 @@ def chromium():
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=path,
-            # Chromium has no sandbox for root, as which CI may run; /dev/shm may be small.
             args=[
-                "--no-sandbox",
-                "--disable-dev-shm-usage",
+                *ARGUMENTS,
                 # No name but this machine's own is found: what leaves the server fails at once.
                 "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
             ],
