@@ -141,28 +141,50 @@ class HeadStack(ModelStack):
                 f"{len(query_positions)} query positions for {self.n_models} models: give one "
                 "for all or one for each"
             )
-        vectors = self.hook("embed", key_positions)
+        rows = self.rows(self.hook("embed", key_positions))
         query = self._queries(query_positions) * self.scale(query_positions)
+        key = torch.bmm(rows, self.parameters["key"])
         if "transform_key" in self.hooks:
-            key = self.token_plus_position(self.rows(vectors) @ self.parameters["key"], dim=1)
-            key = key.expand(-1, -1, len(key_positions), -1)
-            key = self.transform("key", key, key_positions).to(query.dtype)
-            logit = (key.flatten(1, 2) @ query.mT).unflatten(1, key.shape[1:3])
-        else:  # the logit is a sum of a token's and a position's part
-            key = self.rows(vectors) @ self.parameters["key"]
-            logit = self.token_plus_position(key.to(query.dtype) @ query.mT, dim=1)
-        logit = logit.to(self.dtype)  # (models, key token, key position, query token)
+            key = self.key_of_every_pair(key, len(key_positions))
+            key = self.transform("key", key, key_positions)
         bias = self.scaled_bias(query_positions, key_positions)
+        weights = torch.bmm(self.parameters["value"], self.parameters["output"])
+        return self.as_tables(query, key, bias, torch.bmm(rows, weights), len(key_positions))
+
+    def as_tables(
+        self,
+        query: Float[Tensor, "models token d_head"],
+        key: Tensor,
+        bias: Float[Tensor, "models positions"] | None,
+        readout: Float[Tensor, "models rows vocabulary"],
+        n_positions: int,
+    ) -> Tables:
+        """Put the parts of a stack together as lookup tables.
+
+        Args:
+            query: scaled queries.
+            key: of every token at every position, (models, token, position, d_head), or, where
+                nothing turns them, of every row.
+            bias: what each key position adds to the logits.
+            readout: contribution of every row to the answer's logits.
+            n_positions: number of key positions.
+        """
+        key = key.to(query.dtype)  # which may be wider
+        if key.dim() == 4:
+            logit = torch.bmm(key.flatten(1, 2), query.mT).unflatten(1, key.shape[1:3])
+        else:  # the logit is a sum of a token's and a position's part
+            logit = self.token_plus_position(torch.bmm(key, query.mT), dim=1)
+        logit = logit.to(self.dtype)  # (models, key token, key position, query token)
         if bias is not None:
             logit = logit + bias[:, None, :, None]
-        logit = logit.expand(-1, -1, len(key_positions), -1)
-        readout = self.rows(vectors) @ (self.parameters["value"] @ self.parameters["output"])
+        logit = logit.expand(-1, -1, n_positions, -1)
         vocabulary = self.config.vocabulary
-        return Tables(
-            logit.permute(0, 3, 1, 2),
-            readout[:, :vocabulary],
-            None if vectors is None else readout[:, vocabulary:],
-        )
+        by_position = readout[:, vocabulary:] if readout.shape[1] > vocabulary else None
+        return Tables(logit.permute(0, 3, 1, 2), readout[:, :vocabulary], by_position)
+
+    def key_of_every_pair(self, key: Tensor, n_positions: int) -> Tensor:
+        """Return the keys of every token at every position, from those of every row."""
+        return self.token_plus_position(key, dim=1).expand(-1, -1, n_positions, -1)
 
     def _queries(self, positions: Tensor) -> Tensor:
         """Return the query of every token at each model's position, (models, token, d_head)."""

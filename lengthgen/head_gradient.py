@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lengthgen.attention import HeadStack
-from lengthgen.lookup import AdditiveTables, Tables
+from lengthgen.lookup import AdditiveTables
 
 __all__ = ["Batch", "loss_and_gradient"]
 
@@ -97,35 +97,34 @@ class _Turn(_Hook):
 class _Rows:
     """Embeddings, position vectors below them, and their products with the head's matrices.
 
-    Queries, keys and contributions to the answer come from one product, and so do the gradients
-    of the matrices and of the rows.
+    `by_query`, `by_key` and `by_readout` are to be set to the gradients of these products.
     """
+
+    by_query: Tensor
+    by_key: Tensor
+    by_readout: Tensor
 
     def __init__(self, stack: HeadStack, embed: _Hook) -> None:
         self.stack, self.embed, weights = stack, embed, stack.parameters
-        parts = (weights["query"], weights["key"], torch.bmm(weights["value"], weights["output"]))
-        self.weights = torch.cat(parts, dim=2)
         self.rows = stack.rows(embed.value)
-        self.sizes = [part.shape[2] for part in parts]
-        products = torch.bmm(self.rows, self.weights)
-        parts = products.split(self.sizes, dim=2)
-        self.query, self.key, self.readout = (part.contiguous() for part in parts)
-        self.gradient = torch.zeros_like(products)
-        self.by_query, self.by_key, self.by_readout = self.gradient.split(self.sizes, dim=2)
+        self.value_output = torch.bmm(weights["value"], weights["output"])
+        self.query = torch.bmm(self.rows, weights["query"])
+        self.key = torch.bmm(self.rows, weights["key"])
+        self.readout = torch.bmm(self.rows, self.value_output)
 
     def pull_back(self) -> None:
-        """Give every parameter its gradient, from those of queries, keys and readouts."""
+        """Give every parameter its gradient."""
         weights, vocabulary = self.stack.parameters, self.stack.config.vocabulary
-        by_query, by_key, by_readout = torch.bmm(self.rows.mT, self.gradient).split(
-            self.sizes, dim=2
-        )
-        by_row = torch.bmm(self.gradient, self.weights.mT)
+        by_row = torch.bmm(self.by_query, weights["query"].mT)
+        by_row.baddbmm_(self.by_key, weights["key"].mT)
+        by_row.baddbmm_(self.by_readout, self.value_output.mT)
+        by_value_output = torch.bmm(self.rows.mT, self.by_readout)
         found = {
             "token": by_row[:, :vocabulary],
-            "query": by_query,
-            "key": by_key,
-            "value": torch.bmm(by_readout, weights["output"].mT),
-            "output": torch.bmm(weights["value"].mT, by_readout),
+            "query": torch.bmm(self.rows.mT, self.by_query),
+            "key": torch.bmm(self.rows.mT, self.by_key),
+            "value": torch.bmm(by_value_output, weights["output"].mT),
+            "output": torch.bmm(weights["value"].mT, by_value_output),
         }
         for name, gradient in found.items():  # fused Adam takes no other strides
             weights[name].grad = gradient.contiguous()
@@ -137,48 +136,40 @@ def _by_table(rows: _Rows, batch: Batch, positions: Tensor) -> Tensor:
     """Return the losses by `Tables`; leave the gradients in `rows`."""
     stack, last, model = rows.stack, batch.last, torch.arange(rows.stack.n_models)
     vocabulary, with_vectors = stack.config.vocabulary, rows.embed.value is not None
-    token, position = slice(vocabulary), slice(vocabulary, None)
-    full = (-1, vocabulary, len(positions), -1)  # models, key token, key position, query token
     scale = stack.scale(last)
 
-    query = rows.query[:, token]
+    query = rows.query[:, :vocabulary]
     if with_vectors:
         query = query + rows.query[model, vocabulary + last][:, None]
     turn_query = _Turn(stack, stack.transform_queries, query, last)
     query = turn_query.value * scale
-    turn_key = None
+    turn_key, key = None, rows.key
     if "transform_key" in stack.hooks:
-        key = stack.token_plus_position(rows.key, dim=1).expand(full)
+        key = stack.key_of_every_pair(key, len(positions))
         turn_key = _Turn(stack, lambda x, at: stack.transform("key", x, at), key, positions)
-        key = turn_key.value.flatten(1, 2).to(query.dtype)  # which may be wider
-        logit = torch.bmm(key, query.mT).unflatten(1, full[1:3]).to(stack.dtype)
-    else:  # the logit is a sum of a token's and a position's part
-        key = rows.key
-        logit = stack.token_plus_position(torch.bmm(key, query.mT), dim=1).expand(full)
+        key = turn_key.value
     bias = _Hook(lambda: stack.scaled_bias(last, positions))
-    if bias.value is not None:
-        logit = logit + bias.value[:, None, :, None]
-    position_readout = rows.readout[:, position] if with_vectors else None
-    tables = Tables(logit.permute(0, 3, 1, 2), rows.readout[:, token], position_readout)
+    tables = stack.as_tables(query, key, bias.value, rows.readout, len(positions))
 
     loss, by = tables.loss_and_gradient(batch.tokens, batch.query_tokens, batch.mask, batch.target)
-    by_logit = by.by_key
-    rows.by_readout[:, token] = by.token_readout
+    by_logit, rows.by_readout = by.by_key, by.token_readout
     if with_vectors:
-        rows.by_readout[:, position] = by.position_readout
+        rows.by_readout = torch.cat([by.token_readout, by.position_readout], dim=1)
     if bias.value is not None:
         bias.pull_back(by_logit.sum((1, 3)))
     if turn_key is None:
         by_logit = _split(by_logit, key.shape[1])
-        rows.by_key[:] = torch.bmm(by_logit, query)
+        rows.by_key = torch.bmm(by_logit, query)
     else:
-        by_logit = by_logit.flatten(1, 2).to(query.dtype)
+        by_logit, key = by_logit.flatten(1, 2).to(query.dtype), key.flatten(1, 2).to(query.dtype)
         by_key = torch.bmm(by_logit, query).to(turn_key.value.dtype)
         by_key = turn_key.pull_back(by_key.view_as(turn_key.value))
-        rows.by_key[:] = _split(by_key, rows.key.shape[1])
+        rows.by_key = _split(by_key, rows.key.shape[1])
     by_query = turn_query.pull_back(torch.bmm(by_logit.mT, key) * scale)
-    rows.by_query[:, token] = by_query
+    rows.by_query = by_query
     if with_vectors:
+        rows.by_query = torch.zeros_like(rows.query)
+        rows.by_query[:, :vocabulary] = by_query
         rows.by_query[model, vocabulary + last] = by_query.sum(1)
     return loss
 
@@ -206,7 +197,7 @@ def _by_row(rows: _Rows, batch: Batch) -> Tensor:
         batch.mask,
         batch.target,
     )
-    rows.by_query[:] = torch.bmm(by.score, rows.key) * scale
-    rows.by_key[:] = torch.bmm(by.score.mT, query)
-    rows.by_readout[:] = by.readout
+    rows.by_query = torch.bmm(by.score, rows.key) * scale
+    rows.by_key = torch.bmm(by.score.mT, query)
+    rows.by_readout = by.readout
     return loss

@@ -62,7 +62,7 @@ class Tables:
         target: Integer[Tensor, "models batch"],
     ) -> tuple[Float[Tensor, " models"], Tables]:
         """Return the mean cross-entropy of each model, in nats, and its gradient by the tables."""
-        by_key, readout = self.by_key, self.token_readout
+        by_key, readout, tokens = self.by_key, self.token_readout, tokens.long()
         index = self._index(tokens, query_tokens).flatten(1)
         hidden = mask.to(by_key.dtype).log_()  # 0 or minus infinity: adding beats filling
         looked_up = by_key.flatten(1).gather(1, index).view(tokens.shape)
@@ -158,10 +158,10 @@ def _mass(attention: Tensor, rows: Tensor, readout: Tensor) -> Tensor:
 
 def _cross_entropy(answer: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean cross-entropy per model, and its gradient with respect to the answer."""
-    log_probability = answer.log_softmax(-1)
-    loss = -log_probability.gather(2, target[..., None])[..., 0].mean(1)
+    log_probability, target = answer.log_softmax(-1), target.long()[..., None]
+    loss = -log_probability.gather(2, target)[..., 0].mean(1)
     gradient = log_probability.exp_()
-    gradient.scatter_add_(2, target[..., None], -torch.ones_like(gradient[..., :1]))
+    gradient.scatter_add_(2, target, -torch.ones_like(gradient[..., :1]))
     return loss, gradient.div_(answer.shape[1])
 
 

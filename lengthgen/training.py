@@ -103,10 +103,6 @@ class TrainingConfig:
         return HeadStack.from_state(self.head, parameters, seeds)
 
 
-CHUNK = 32
-"""Steps whose batches are prepared together."""
-
-
 class _Batches:
     """Training data of a stack, one batch per step."""
 
@@ -116,44 +112,40 @@ class _Batches:
         room = torch.tensor([n_starts(length) for length in range(longest + 1)])
         if room.max() > 1:
             stack.check_starts()
-        self._shape = (config.steps, len(config.models), config.batch_size, longest)
-        self._offsets = torch.tensor([offset for _, offset in config.models])
-        self.tokens = torch.empty(self._shape, dtype=torch.uint8)
-        self.lengths = torch.empty(self._shape[:2], dtype=torch.long)
-        self.starts = torch.empty(self._shape[:3], dtype=torch.int32)
+        by_sequence = (config.steps, len(config.models), config.batch_size)
+        self.tokens = torch.empty(*by_sequence, longest, dtype=torch.uint8)
+        self.query_tokens = torch.empty(by_sequence, dtype=torch.uint8)
+        self.target = torch.empty(by_sequence, dtype=torch.uint8)
+        self.starts = torch.empty(by_sequence, dtype=torch.int32)
+        self.lengths = torch.empty(by_sequence[:2], dtype=torch.long)
+        step, shape = torch.arange(config.steps), (config.steps, config.batch_size)
         for model, (seed, offset) in enumerate(config.models):
             generator = generator_for(Stream.TRAINING_DATA, seed, offset)
-            drawn = torch.randint(shortest, longest + 1, (config.steps,), generator=generator)
-            shape = (config.steps, config.batch_size)
+            drawn = torch.randint(shortest, longest + 1, shape[:1], generator=generator)
             uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
             task = FixedOffsetTask(offset, config.head.vocabulary)
             sequences = task.sample(config.steps * config.batch_size, longest, generator)
-            self.tokens[:, model] = sequences.view(*shape, longest)
-            self.lengths[:, model] = drawn
+            sequences = sequences.view(*shape, longest)
+            self.tokens[:, model] = sequences
+            self.query_tokens[:, model] = sequences[step, :, drawn - 1]
+            self.target[:, model] = sequences[step, :, drawn - 1 - offset]
             self.starts[:, model] = uniform.mul_(room[drawn, None])
+            self.lengths[:, model] = drawn
+        self.last = self.lengths - 1
+        self.mask = torch.arange(longest) <= self.last[:, :, None, None]
         self.shifted = bool(self.starts.any())
         n_positions = int((self.starts.amax(2) + self.lengths).max()) if self.shifted else longest
         self.positions = torch.arange(n_positions)
-        self._chunk: tuple[int, list[Batch]] = (-1, [])
 
     def __getitem__(self, step: int) -> Batch:
-        index, position = divmod(step, CHUNK)
-        if self._chunk[0] != index:
-            self._chunk = (index, self._prepared(slice(index * CHUNK, (index + 1) * CHUNK)))
-        return self._chunk[1][position]
-
-    def _prepared(self, steps: slice) -> list[Batch]:
-        tokens, last = self.tokens[steps].long(), self.lengths[steps] - 1
-        mask = torch.arange(tokens.shape[-1]) <= last[..., None]
-
-        def column(index: Tensor) -> Tensor:
-            index = index[..., None, None].expand(*tokens.shape[:-1], 1)
-            return tokens.gather(-1, index)[..., 0]
-
-        starts = self.starts[steps].long() if self.shifted else [None] * len(tokens)
-        columns = column(last), column(last - self._offsets)
-        parts = zip(tokens, last, mask[:, :, None], *columns, starts, strict=True)
-        return [Batch(*part) for part in parts]
+        return Batch(
+            self.tokens[step],
+            self.last[step],
+            self.mask[step],
+            self.query_tokens[step],
+            self.target[step],
+            self.starts[step] if self.shifted else None,
+        )
 
 
 def fit(

@@ -17,6 +17,8 @@ Everything here is ours; of the paper's dilution law only the name is known to u
 
 from lengthgen.dilution.accuracy import Draws, mass_model, predicted_accuracy
 from lengthgen.dilution.attention import (
+    START_ERROR,
+    TAIL,
     attention_law,
     kernel_attention,
     kernel_only,
@@ -33,6 +35,8 @@ from lengthgen.dilution.heads import (
 from lengthgen.dilution.measurement import Measured, half_accuracy_length, measure
 
 __all__ = [
+    "START_ERROR",
+    "TAIL",
     "Draws",
     "Measured",
     "aligned",

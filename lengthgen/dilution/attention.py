@@ -11,10 +11,19 @@ from torch import Tensor
 
 from lengthgen.dilution.heads import check_lengths, segments
 
-__all__ = ["attention_law", "kernel_attention", "kernel_only", "quadrature_error"]
+__all__ = [
+    "START_ERROR",
+    "TAIL",
+    "attention_law",
+    "kernel_attention",
+    "kernel_only",
+    "quadrature_error",
+]
 
-TAIL = 14.0
-"""How far below the largest target logit the integral starts, in nats."""
+TAIL = 10.0
+"""How far below the inverse of the mean normalizer the integral starts, in nats."""
+START_ERROR = math.exp(-2 * TAIL) / 2
+"""Bound of the relative error of `attention_law` by where the integral starts."""
 
 
 def attention_law(
@@ -29,7 +38,11 @@ def attention_law(
       \prod_{D \ne 0, K} \frac1V \sum_b \exp(-t\, e^{T(a,b,D)}) \, dt$$
 
     by the trapezoidal rule in $\log t$. The product does not depend on y and is accumulated over
-    D, so that one pass gives all lengths and targets.
+    D, so that one pass gives all lengths and targets. Below the first point $t_0$ the integrand is
+    taken as $e^{T(a,y,K)}$, its value at 0. With Z the softmax's normalizer that is too much by at
+    most $e^{T(a,y,K)} t_0^2 \, \mathbb{E}[Z] / 2$, and attention is at least
+    $e^{T(a,y,K)} / \mathbb{E}[Z]$ (Jensen), so the relative error is at most
+    $(t_0 \mathbb{E}[Z])^2 / 2$, with $t_0$ chosen from the largest $\mathbb{E}[Z]$: `START_ERROR`.
 
     Args:
         logits: $T(a, b, D)$ of one head.
@@ -49,7 +62,7 @@ def attention_law(
     check_lengths(logits, offset, lengths)
     target, own = logits[:, :, offset], torch.diagonal(logits[:, :, 0])
     fixed = torch.logaddexp(target, own[:, None])
-    low = -target.amax(1) - TAIL
+    low = -_log_mean_normalizer(logits, offset, fixed) - TAIL
     high = math.log(40.0) - fixed.amin(1)
     n_points = math.ceil(float((high - low).max()) / step) + 1
     log_t = low[:, None] + step * torch.arange(n_points, dtype=torch.float64)  # (query, points)
@@ -68,6 +81,20 @@ def attention_law(
             below = (target + low[:, None]).exp() / math.expm1(step)  # the integrand is e^T t there
             result[stop] = step * (integrand.sum(-1) + below)
     return torch.stack([result[length] for length in lengths])
+
+
+def _log_mean_normalizer(logits: Tensor, offset: int, fixed: Tensor) -> Tensor:
+    """Return log E[Z] of each query token, for the target token with the largest, at all offsets.
+
+    Args:
+        logits: T(a, b, D).
+        offset: target offset K.
+        fixed: log of the two terms of Z that are given, (query, target).
+    """
+    others = logits.clone()
+    others[:, :, [0, offset]] = -torch.inf
+    drawn = others.flatten(1).logsumexp(1) - math.log(logits.shape[1])
+    return torch.logaddexp(fixed.amax(1), drawn)
 
 
 def quadrature_error(step: float) -> float:

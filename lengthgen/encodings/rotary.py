@@ -93,7 +93,7 @@ class Rotary(PositionalEncoding):
     def _rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         angles = self._angles(positions)
         precision = torch.promote_types(x.dtype, torch.float32)  # no complex numbers below that
-        turn = torch.polar(torch.ones_like(angles), angles).to(precision.to_complex())
+        turn = torch.polar(angles.new_ones(()), angles).to(precision.to_complex())
         whole = self.width == x.shape[-1]  # slicing costs a copy on the way back
         rotated = (x if whole else x[..., : self.width]).to(precision)
         pairs = (
