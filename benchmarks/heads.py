@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 from lengthgen.encodings import rotary_frequencies
 from lengthgen.stack import ModelStack
-from lengthgen.task import FixedOffsetTask, Stream, generator_for
 from lengthgen.training import TrainingConfig
 
 __all__ = ["RotaryHead", "draw", "initial", "one_by_one", "vectorized"]
@@ -26,17 +25,10 @@ def draw(config: TrainingConfig) -> tuple[Tensor, Tensor, Tensor]:
         tokens (steps, models, batch, longest), the first `length` of each are the sequence;
         lengths (steps, models); targets (steps, models, batch).
     """
-    shortest, longest = config.lengths
     tokens, lengths, targets = [], [], []
     for seed, offset in config.models:
-        generator = generator_for(Stream.TRAINING_DATA, seed, offset)
-        length = torch.randint(shortest, longest + 1, (config.steps,), generator=generator)
-        shape = (config.steps, config.batch_size)
-        torch.rand(shape, generator=generator, dtype=torch.float64)  # first positions: all 0 here
-        task = FixedOffsetTask(offset, config.head.vocabulary)
-        drawn = task.sample(config.steps * config.batch_size, longest, generator)
-        drawn = drawn.view(*shape, longest)
-        column = (length - 1 - offset)[:, None, None].expand(*shape, 1)
+        drawn, length, _ = config.draw(seed, offset)
+        column = (length - 1 - offset)[:, None, None].expand(*drawn.shape[:2], 1)
         tokens.append(drawn)
         lengths.append(length)
         targets.append(drawn.gather(2, column)[..., 0].long())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float64, Int64, UInt8
 from torch import Tensor
 
 from lengthgen.attention import HeadConfig, HeadStack
@@ -102,13 +103,35 @@ class TrainingConfig:
             return HeadStack.initialize(self.head, seeds)
         return HeadStack.from_state(self.head, parameters, seeds)
 
+    def draw(
+        self, seed: int, offset: int
+    ) -> tuple[
+        UInt8[Tensor, "steps batch longest"],
+        Int64[Tensor, " steps"],
+        Float64[Tensor, "steps batch"],
+    ]:
+        """Draw the training data of one model, which depend on its seed and offset alone.
+
+        Returns:
+            sequences as long as the longest; how many of their tokens each step uses, from the
+            first; uniform numbers that choose where in the table each sequence starts.
+        """
+        generator = generator_for(Stream.TRAINING_DATA, seed, offset)
+        shortest, longest = self.lengths
+        shape = (self.steps, self.batch_size)
+        length = torch.randint(shortest, longest + 1, shape[:1], generator=generator)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+        task = FixedOffsetTask(offset, self.head.vocabulary)
+        tokens = task.sample(self.steps * self.batch_size, longest, generator)
+        return tokens.view(*shape, longest), length, uniform
+
 
 class _Batches:
     """Training data of a stack, one batch per step."""
 
     def __init__(self, config: TrainingConfig, stack: HeadStack) -> None:
         n_starts = getattr(stack.encodings[0], "n_starts", lambda length: 1)
-        shortest, longest = config.lengths
+        longest = config.lengths[1]
         room = torch.tensor([n_starts(length) for length in range(longest + 1)])
         if room.max() > 1:
             stack.check_starts()
@@ -118,19 +141,14 @@ class _Batches:
         self.target = torch.empty(by_sequence, dtype=torch.uint8)
         self.starts = torch.empty(by_sequence, dtype=torch.int32)
         self.lengths = torch.empty(by_sequence[:2], dtype=torch.long)
-        step, shape = torch.arange(config.steps), (config.steps, config.batch_size)
+        step = torch.arange(config.steps)
         for model, (seed, offset) in enumerate(config.models):
-            generator = generator_for(Stream.TRAINING_DATA, seed, offset)
-            drawn = torch.randint(shortest, longest + 1, shape[:1], generator=generator)
-            uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
-            task = FixedOffsetTask(offset, config.head.vocabulary)
-            sequences = task.sample(config.steps * config.batch_size, longest, generator)
-            sequences = sequences.view(*shape, longest)
-            self.tokens[:, model] = sequences
-            self.query_tokens[:, model] = sequences[step, :, drawn - 1]
-            self.target[:, model] = sequences[step, :, drawn - 1 - offset]
-            self.starts[:, model] = uniform.mul_(room[drawn, None])
-            self.lengths[:, model] = drawn
+            tokens, length, uniform = config.draw(seed, offset)
+            self.tokens[:, model] = tokens
+            self.query_tokens[:, model] = tokens[step, :, length - 1]
+            self.target[:, model] = tokens[step, :, length - 1 - offset]
+            self.starts[:, model] = uniform.mul_(room[length, None])
+            self.lengths[:, model] = length
         self.last = self.lengths - 1
         self.mask = torch.arange(longest) <= self.last[:, :, None, None]
         self.shifted = bool(self.starts.any())
