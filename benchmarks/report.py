@@ -8,7 +8,10 @@ from typing import Any
 
 from IPython.display import HTML
 
+from benchmarks.evaluation import FORWARD_UP_TO, LIMIT_GB
+from benchmarks.machine import SIZE
 from lengthgen.chapter import table
+from lengthgen.evaluation import COLUMNS
 
 __all__ = [
     "PEERS",
@@ -218,8 +221,11 @@ def peers_ahead(results: Results) -> HTML:
 def glued(results: Results) -> dict[str, str]:
     """Return the numbers that the page's prose names."""
     training, evaluation = results["training"]["32"], results["evaluation"]
+    raced, (longest, alone) = evaluation[str(FORWARD_UP_TO)], _ordered(evaluation)[-1]
     return {
+        "models": f"{training['models']}",
         "vs-loop": _number(training["speedup_vs_loop"]),
+        "vs-loop-two": _number(results["training_two_threads"]["32"]["speedup_vs_loop"]),
         "vs-vmap": _number(training["speedup_vs_vmap"]),
         "vs-jax": _number(training["speedup_vs_jax"]),
         "jax-compile": _number(training["jax"]["compile_s"]),
@@ -227,9 +233,14 @@ def glued(results: Results) -> dict[str, str]:
         "matmul": _number(training["matmul_gflops_per_s"]),
         "flops": _number(training["flops_per_step"] / 1e6),
         "loss-difference": f"{training['largest_loss_difference']:.0e}",
-        "vs-forward": _number(evaluation["4096"]["speedup_vs_forward"]),
+        "matmul-rows": f"{SIZE:,}",
+        "limit": f"{LIMIT_GB:g} GB",
+        "raced-length": f"{FORWARD_UP_TO:,}",
+        "vs-forward": _number(raced["speedup_vs_forward"]),
         "exponent": f"{evaluation['growth_exponent']:.2f}",
-        "long-memory": _number(evaluation["1048576"]["peak_mb"]),
+        "longest": f"{longest:,}",
+        "long-memory": _number(alone["peak_mb"]),
+        "together": f"{COLUMNS}",
         "sequences": f"{evaluation['sequences']:,}",
         "samples": f"{results['dilution']['samples']:,}",
     }
