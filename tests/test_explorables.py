@@ -100,6 +100,8 @@ def test_page_and_notebook_get_the_same(built, name):
     traits = json.loads(re.search(r'<script type="application/json">(.*?)</script>', page)[1])
     assert traits["data"] == json.loads(json.dumps(built[name].data))
     assert f'data-lx-mount="{name}"' in page
+    # A module would wait for the end of the page and for all other scripts.
+    assert 'type="module"' not in page and "export " not in page.split("<script>")[1]
 
 
 def test_an_unknown_script_is_refused():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -62,28 +61,45 @@ class Half:
         self.file.flush()
         die()
 
-step, path = sys.argv[1:]
-fdopen, write = os.fdopen, Path.write_bytes
-if step == "write":
-    os.fdopen = lambda *arguments: Half(fdopen(*arguments))
-    Path.write_bytes = lambda self, data: Half(self.open("wb")).write(data)
-else:
-    setattr(os, step, die)
-files.write_atomically(Path(path), b"new" * 1000)
+def killed(step, path):
+    fdopen, write = os.fdopen, Path.write_bytes
+    if step == "write":
+        os.fdopen = lambda *arguments: Half(fdopen(*arguments))
+        Path.write_bytes = lambda self, data: Half(self.open("wb")).write(data)
+    else:
+        setattr(os, step, die)
+    files.write_atomically(path, b"new" * 1000)
+
+for folder in map(Path, sys.argv[1:]):
+    child = os.fork()  # one import of the package for all
+    if not child:
+        killed(folder.name, folder / "base.json")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
 """
 
 
+@pytest.fixture(scope="module", params=[b"old", None])
+def killed(tmp_path_factory, request):
+    """Folders in which a process was killed at each step of writing, and what was there before."""
+    top = tmp_path_factory.mktemp("killed")
+    folders = [top / step for step in ("write", "fsync", "replace")]
+    for folder in folders:
+        folder.mkdir()
+        if request.param is not None:
+            (folder / "base.json").write_bytes(request.param)
+    subprocess.run([sys.executable, "-c", KILLED, *folders], check=True)
+    return top, request.param
+
+
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-@pytest.mark.parametrize("before", [b"old", None])
-def test_a_kill_while_writing_leaves_the_old_file_or_none(tmp_path, step, before):
-    path = tmp_path / "base.json"
-    if before is not None:
-        path.write_bytes(before)
-    child = subprocess.run([sys.executable, "-c", KILLED, step, str(path)])
-    assert child.returncode == -signal.SIGKILL
+def test_a_kill_while_writing_leaves_the_old_file_or_none(killed, step):
+    top, before = killed
+    path = top / step / "base.json"
     assert (path.read_bytes() if path.exists() else None) == before
     # What the kill left behind has a name that nothing reads, and does not hinder the next run.
-    assert not any(other.suffix in (".json", ".safetensors") for other in tmp_path.glob(".*"))
+    left = path.parent.glob(".*")
+    assert not any(other.suffix in (".json", ".safetensors") for other in left)
     files.write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
 

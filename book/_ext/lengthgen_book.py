@@ -6,6 +6,7 @@
   encoding colours replaced by the theme's variables: one picture, right in light and in dark.
 * **Chapters run once.** `make book` runs the chapters side by side, as tests, and the pages show
   these very runs. A build without it runs each chapter itself.
+* **Light pages.** What a page need not wait for is taken out of its way (light_pages.py).
 * **Published results.** `results/*.json` is copied beside the pages, for readers to download.
 
 The rest mends faults of the tool chain itself; each says which.
@@ -102,11 +103,12 @@ def themed_svg(source: str, label: str, key: str) -> str:
     view_box = re.search(r'viewBox="([^"]+)"', head)
     if view_box is None:
         raise ValueError(f"figure {key} has no viewBox")
-    width = float(view_box[1].split()[2]) * 4 / 3  # points to CSS pixels
+    width, height = (float(n) * 4 / 3 for n in view_box[1].split()[2:])  # points to CSS pixels
     return (
         f'<span class="lg-scroll"><svg class="lg-figure" role="img" '
         f'aria-label="{html.escape(label)}" '
-        f'viewBox="{view_box[1]}" style="max-width: {width:.0f}px" '
+        f'viewBox="{view_box[1]}" '
+        f'style="max-width: {width:.0f}px; aspect-ratio: {width:.0f} / {height:.0f}" '
         f'xmlns:xlink="http://www.w3.org/1999/xlink">{rest.rstrip()}</span>'
     )
 
@@ -252,6 +254,7 @@ def publish(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("numbered_explorables")
+    app.setup_extension("light_pages")
     app.connect("source-read", take_executed_chapter)
     app.connect("builder-inited", without_repository_no_buttons, priority=1)
     app.connect("html-page-context", prepare_page, priority=990)

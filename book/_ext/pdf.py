@@ -33,7 +33,7 @@ DRAWN = """() => document.readyState === "complete"
 # Returns the text of a page, self-contained: what a reader set becomes an attribute, names get the
 # page's name in front, addresses of the book's pages become names, and those of other files go.
 TAKE = """async (names) => {
-    if (window.MathJax?.startup) await MathJax.startup.promise;
+    await lengthgenReady();
     await document.fonts.ready;
     const nameOf = (url) => names[decodeURI(url.pathname)];
     const here = nameOf(location), article = document.querySelector("article.bd-article");

@@ -1,6 +1,59 @@
-// Small cures for reading: boxes that scroll sideways can be reached with the keyboard, the words
-// that were searched for are marked on the page that was found, and paper is printed light.
+// Small cures for reading: formulas are typeset in the order of need, boxes that scroll sideways
+// can be reached with the keyboard, the words that were searched for are marked on the page that
+// was found, and paper is printed light.
 (() => {
+  // MathJax is loaded when the page can be used. Formulas near the window are typeset first, the
+  // others while nothing else is to do. `MathJax.startup.promise` is kept once all are, and
+  // `lengthgenReady()` makes haste and returns it.
+  const SLICE = 40; // milliseconds
+  const waiting = new Set(document.querySelectorAll(".math"));
+  const near = new Set();
+  const mathjax = document.querySelector("script[data-lg-mathjax]")?.dataset.lgMathjax;
+  const idle = window.requestIdleCallback ?? setTimeout;
+  let hurried = false;
+
+  function typeset(formulas) {
+    for (const formula of formulas) for (const set of [waiting, near]) set.delete(formula);
+    if (formulas.length) MathJax.typeset(formulas);
+  }
+
+  async function typesetInSlices() {
+    const nearby = new IntersectionObserver(
+      (entries) => {
+        for (const { target, isIntersecting } of entries)
+          if (isIntersecting && waiting.has(target)) near.add(target);
+          else near.delete(target);
+      },
+      { rootMargin: "50%" },
+    );
+    for (const formula of waiting) nearby.observe(formula);
+    addEventListener("beforeprint", () => typeset([...waiting]));
+    await new Promise(requestAnimationFrame);
+    for (let size = 8; waiting.size; ) {
+      await new Promise(near.size || hurried ? setTimeout : idle);
+      const began = performance.now();
+      typeset(hurried ? [...waiting] : [...(near.size ? near : waiting)].slice(0, size));
+      size = Math.ceil(size * Math.min(2, SLICE / (performance.now() - began)));
+    }
+    nearby.disconnect();
+  }
+
+  window.lengthgenReady = () => {
+    hurried = true;
+    return window.MathJax?.startup.promise;
+  };
+  if (mathjax)
+    window.MathJax.startup = {
+      pageReady: typesetInSlices,
+      promise: new Promise((resolve, reject) => {
+        const script = document.createElement("script");
+        script.addEventListener("load", () => MathJax.startup.promise.then(resolve));
+        script.addEventListener("error", reject);
+        script.src = mathjax;
+        document.head.append(script);
+      }),
+    };
+
   // A scrolling box takes the focus, one that fits does not.
   const SCROLLING = [
     ["mjx-container", "Formula"],
@@ -85,7 +138,7 @@
   addEventListener("resize", later);
   document.addEventListener("toggle", later, true); // a folded part opens
   addEventListener("load", async () => {
-    await window.MathJax?.startup?.promise;
+    await window.MathJax?.startup.promise;
     markFoundWords();
     focusScrolling();
   });

@@ -133,7 +133,9 @@ class Explorable(anywidget.AnyWidget):
             f"<p>This figure needs JavaScript.</p></div>"
             f'<script type="application/json">{traits.replace("<", chr(92) + "u003c")}</script>'
             f"<style>{self._css}</style>"
-            f'<script type="module">\n{module}\nstartStatic(render, "{self.name}");\n</script>'
+            # Not a module: those wait until the whole page is read.
+            f'<script>\n(() => {{\n"use strict";\n{module}\nstartStatic(render, "{self.name}");\n'
+            f"}})();\n</script>"
         )
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

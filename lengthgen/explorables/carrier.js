@@ -48,21 +48,8 @@ const CARRIER = {
       values: [1e-1, 1e-2, 1e-4, 1e-8, 1e-16, 1e-32],
       show: (v) => `${v < 0.005 ? number(v) : v} nats`,
     },
-    {
-      name: "time",
-      label: "Time, on a logarithmic clock",
-      value: FRAMES,
-      min: 0,
-      max: FRAMES,
-      show: (v) => `${v} %`,
-    },
-    {
-      name: "view",
-      label: "Look as far as offset",
-      value: 128,
-      values: VIEWS,
-      show: (v) => `${integer(v)} tokens`,
-    },
+    timeControl(FRAMES),
+    viewControl(128, VIEWS),
     {
       name: "start",
       label: "Start from",
@@ -128,6 +115,20 @@ function createCarrier(api, data) {
     return { re: part(0), im: part(1) };
   };
 
+  const wavesOf = remember((count, base) => {
+    const waves = { cos: [], sin: [] };
+    for (const w of rotaryFrequencies(count, base)) {
+      const [cos, sin] = [new Float64Array(LIMIT), new Float64Array(LIMIT)];
+      for (let D = 0; D < LIMIT; D++) {
+        cos[D] = Math.cos(w * D);
+        sin[D] = Math.sin(w * D);
+      }
+      waves.cos.push(cos);
+      waves.sin.push(sin);
+    }
+    return waves;
+  });
+
   /** Descend once and keep the head at every time of the slider. */
   function train(std, seed, offset, start, longest, base, count, level) {
     const frequencies = rotaryFrequencies(count, base);
@@ -138,10 +139,7 @@ function createCarrier(api, data) {
     const lengths = Array.from({ length: longest - 9 }, (_, i) => 10 + i);
     const descent = new PositionDescent(frequencies, offset, head, { lengths });
     const reached = () => descent.logLoss <= Math.log(level);
-    const waves = { cos: [], sin: [] };
-    for (const w of frequencies)
-      for (const name of ["cos", "sin"])
-        waves[name].push(Float64Array.from({ length: LIMIT }, (_, D) => Math[name](w * D)));
+    const waves = wavesOf(count, base);
     const frames = keepFrames(descent, MOST_STEPS, FRAMES, reached, () => {
       const c = coefficients(descent.head);
       const early = descent.early.coefficients();
@@ -272,8 +270,10 @@ function createCarrier(api, data) {
 /** `carrier.first_lost_offset` below LIMIT, from tables of the waves. */
 function firstLost({ re, im }, { cos, sin }, offset) {
   const values = new Float64Array(LIMIT);
-  for (let f = 0; f < re.length; f++)
-    for (let D = 0; D < LIMIT; D++) values[D] += re[f] * cos[f][D] + im[f] * sin[f][D];
+  for (let f = 0; f < re.length; f++) {
+    const [a, b, c, s] = [re[f], im[f], cos[f], sin[f]];
+    for (let D = 0; D < LIMIT; D++) values[D] += a * c[D] + b * s[D];
+  }
   const lost = values.findIndex((x, D) => D !== offset && x >= values[offset]);
   return lost < 0 ? LIMIT : lost;
 }

@@ -105,7 +105,10 @@ function createDilution(api, data) {
   };
 
   /** Both laws at all lengths, computed in slices: each `yield` is a place to pause. */
-  function* laws(logits, readout, state) {
+  function* laws(state) {
+    const { head, logits } = heads(state.offset, state.seed);
+    const { readout } = head;
+    yield;
     const weightsAt = (scale, length) => {
       const n = spots.offsets.findIndex((D) => D >= length);
       const used = n < 0 ? logits : logits.subarray(0, n * V * V);
@@ -157,8 +160,7 @@ function createDilution(api, data) {
     api.stop?.();
     const key = [state.offset, state.seed, state.scale, state.temperature].join();
     if (law?.key === key) return show(state);
-    const { head, logits } = heads(state.offset, state.seed);
-    const work = laws(logits, head.readout, { ...state });
+    const work = laws({ ...state });
     let part = null;
     const step = () => (part = work.next()).done;
     inSlices(api, step, (finished) => {

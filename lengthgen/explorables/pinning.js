@@ -1,5 +1,11 @@
 // Chapter 3: lengthen the sequence, move rows of the position table, and see where attention goes.
 
+/** The slider of a row of the position table. */
+function rowControl(name, label, value) {
+  const [max, off] = [(s) => s.length - 1, (s) => s.operation === "none"];
+  return { name, label, value, min: 0, max, show: (v) => `row ${v}`, off };
+}
+
 const PINNING = {
   name: "pinning",
   caption:
@@ -21,24 +27,8 @@ const PINNING = {
         ["exchange", "exchange two rows"],
       ],
     },
-    {
-      name: "source",
-      label: "This row",
-      value: 13,
-      min: 0,
-      max: (s) => s.length - 1,
-      show: (v) => `row ${v}`,
-      off: (s) => s.operation === "none",
-    },
-    {
-      name: "destination",
-      label: "Onto or with this row",
-      value: 40,
-      min: 0,
-      max: (s) => s.length - 1,
-      show: (v) => `row ${v}`,
-      off: (s) => s.operation === "none",
-    },
+    rowControl("source", "This row", 13),
+    rowControl("destination", "Onto or with this row", 40),
   ],
   legend: [
     { color: INK.learned, text: "learned absolute" },

@@ -30,21 +30,8 @@ function recurrenceSpec({ stds, width, level, n_seeds, longest, limit }) {
         values: [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6],
         show: (v) => number(v),
       },
-      {
-        name: "time",
-        label: "Time, on a logarithmic clock",
-        value: 100,
-        min: 0,
-        max: 100,
-        show: (v) => `${v} %`,
-      },
-      {
-        name: "view",
-        label: "Look as far as offset",
-        value: 64,
-        values: VIEWS,
-        show: (v) => `${integer(v)} tokens`,
-      },
+      timeControl(FRAMES),
+      viewControl(64, VIEWS),
     ],
     actions: [{ name: "play", label: "Play", run: (api) => api.play() }],
     reset: (api) => api.stop(),
@@ -70,7 +57,7 @@ function createRecurrence(api, data) {
   const color = "var(--lx-accent)";
   const beyond = (values) => extent(values.subarray(longest).map(Math.abs))[1];
   const powers = (...list) => list.map((p) => [10 ** p, power10(p)]);
-  addPlayer(api, 100);
+  addPlayer(api, FRAMES);
 
   /** Descend once and keep the model at every time of the slider. */
   const trained = remember((std, seed, offset, width, level) => {
@@ -172,7 +159,7 @@ function createRecurrence(api, data) {
   return (state) => {
     const { std, seed, offset, width, level } = state;
     const { frames, reached } = trained(std, seed, offset, width, level);
-    const now = Math.round((state.time / 100) * (frames.length - 1));
+    const now = Math.round((state.time / FRAMES) * (frames.length - 1));
     const { t, loss, parameters, values, tail } = frames[now];
     const [A] = recurrenceParts(parameters, width);
     const words =

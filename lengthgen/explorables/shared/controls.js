@@ -8,6 +8,18 @@ function offsetControl(value, max = 8, label = "Offset K") {
   return { name: "offset", label, value, min: 1, max, show: tokensBack };
 }
 
+/** The slider of time, on a clock with as many ticks as `last`. */
+function timeControl(last) {
+  const show = (v) => `${Math.round((100 * v) / last)} %`;
+  return { name: "time", label: "Time, on a logarithmic clock", value: last, max: last, show };
+}
+
+/** The slider of how far a picture looks. */
+function viewControl(value, values) {
+  const show = (v) => `${integer(v)} tokens`;
+  return { name: "view", label: "Look as far as offset", value, values, show };
+}
+
 /**
  * A control: {name, label, value} and one of `values` (a slider over a list), `min`, `max`, `step`
  * (a slider; `max` may be a function of the state), `options` (a menu of [value, text]), `check`,
@@ -95,7 +107,7 @@ function nearest(values, value) {
 function accepted(spec, values) {
   const out = {};
   for (const control of spec.controls) {
-    const { name, options, min, max, check, letters } = control;
+    const { name, options, min = 0, max, check, letters } = control;
     let value = values?.[name];
     if (value === undefined || value === null || !("value" in control)) continue;
     if (check) value = value === true || value === "true";

@@ -23,11 +23,14 @@ export function smallestHead({ re, im }) {
 
 /** `position_head.PositionHead.coefficients`. */
 export function coefficients({ qr, qi, kr, ki }) {
-  const root = Math.sqrt(2 * qr.length);
-  return {
-    re: qr.map((x, f) => (x * kr[f] + qi[f] * ki[f]) / root),
-    im: qr.map((x, f) => (x * ki[f] - qi[f] * kr[f]) / root),
-  };
+  const n = qr.length;
+  const root = Math.sqrt(2 * n);
+  const [re, im] = [new Float64Array(n), new Float64Array(n)];
+  for (let f = 0; f < n; f++) {
+    re[f] = (qr[f] * kr[f] + qi[f] * ki[f]) / root;
+    im[f] = (qr[f] * ki[f] - qi[f] * kr[f]) / root;
+  }
+  return { re, im };
 }
 
 /** `descent.descend` with rule `log_loss`: log loss falls on a clock that does not slow down. */
@@ -47,37 +50,53 @@ export class PositionDescent {
     this.sin = table(Math.sin);
     this.head = Object.fromEntries(Object.entries(head).map(([k, x]) => [k, Float64Array.from(x)]));
     this.early = new EarlyCarrier(this);
-    for (const name of ["values", "error", "work"]) this[name] = new Float64Array(this.span);
-    this.terms = new Float64Array(lengths.length);
+    for (const name of ["values", "error"]) this[name] = new Float64Array(this.span);
+    for (const name of ["terms", "rates"]) this[name] = new Float64Array(lengths.length);
     this.attention();
   }
 
-  /** Compute kernel, error and log loss of the present head (`position_loss.Motion.error`). */
+  /**
+   * Compute kernel, error and log loss of the present head (`position_loss.Motion.error`).
+   *
+   * Lengths rise, so that the sum over a length's wrong offsets goes on where that of the length
+   * before ended, and the weight of an offset is that of all lengths beyond it.
+   */
   attention() {
-    const { values, error, work, terms, offset, lengths, span } = this;
+    const { cos, sin, values, error, terms, rates, offset, lengths, span } = this;
     const { re, im } = coefficients(this.head);
     values.fill(0);
-    for (let f = 0; f < this.n; f++)
-      for (let D = 0, i = f * span; D < span; D++, i++)
-        values[D] += re[f] * this.cos[i] + im[f] * this.sin[i];
+    for (let f = 0, i = 0; f < this.n; f++) {
+      const c = re[f];
+      const s = im[f];
+      for (let D = 0; D < span; D++, i++) values[D] += c * cos[i] + s * sin[i];
+    }
     const target = values[offset];
-    let total = -Infinity;
-    const sums = lengths.map((length, l) => {
-      const a = logSumWrong(values, target, offset, length);
-      terms[l] = logSoftplus(a);
-      total = logAddExp(total, terms[l]);
-      return a;
-    });
+    let top = -Infinity;
+    let sum = 0;
+    for (let l = 0, D = 0; l < lengths.length; l++) {
+      for (; D < lengths[l]; D++) {
+        if (D === offset) continue;
+        const x = values[D] - target;
+        if (x > top) {
+          sum = sum * Math.exp(top - x) + 1;
+          top = x;
+        } else sum += Math.exp(x - top);
+      }
+      const wrong = top + Math.log(sum);
+      const loss = softplus(wrong);
+      // Below -30 the series is exact to e^(2x) and cannot underflow.
+      terms[l] = wrong < -30 ? wrong - Math.exp(wrong) / 2 : Math.log(loss);
+      rates[l] = -loss;
+    }
+    const total = terms.reduce(logAddExp);
     error.fill(0);
-    for (let l = 0; l < lengths.length; l++) {
-      const weight = Math.exp(-softplus(-sums[l]) - total);
-      for (let D = 0; D < lengths[l]; D++)
-        if (D !== offset) work[D] = weight * Math.exp(values[D] - target - sums[l]);
-      for (let D = 0; D < lengths[l]; D++)
-        if (D !== offset) {
-          error[D] -= work[D];
-          error[offset] += work[D];
-        }
+    for (let l = lengths.length - 1, rate = -Infinity; l >= 0; l--) {
+      rate = logAddExp(rate, rates[l] - total);
+      for (let D = l ? lengths[l - 1] : 0; D < lengths[l]; D++) {
+        if (D === offset) continue;
+        error[D] = -Math.exp(values[D] - target + rate);
+        error[offset] -= error[D];
+      }
     }
     this.logLoss = total - Math.log(lengths.length);
   }
@@ -90,14 +109,15 @@ export class PositionDescent {
 
   step() {
     const { qr, qi, kr, ki } = this.head;
+    const { error, cos, sin, span } = this;
     const eta = (this.stepSize * this.rootD) / (1 + this.size());
     this.early.advance(eta / Math.exp(this.logLoss));
     for (let f = 0; f < this.n; f++) {
       let gr = 0;
       let gi = 0;
-      for (let D = 0, i = f * this.span; D < this.span; D++, i++) {
-        gr += this.error[D] * this.cos[i];
-        gi -= this.error[D] * this.sin[i];
+      for (let D = 0, i = f * span; D < span; D++, i++) {
+        gr += error[D] * cos[i];
+        gi -= error[D] * sin[i];
       }
       gr *= eta / this.rootD;
       gi *= eta / this.rootD;
@@ -111,21 +131,8 @@ export class PositionDescent {
   }
 }
 
-function logSumWrong(values, target, offset, length) {
-  let top = -Infinity;
-  for (let D = 0; D < length; D++) if (D !== offset && values[D] > top) top = values[D];
-  let sum = 0;
-  for (let D = 0; D < length; D++) if (D !== offset) sum += Math.exp(values[D] - top);
-  return top - target + Math.log(sum);
-}
-
 function softplus(x) {
   return Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
-}
-
-// Below -30 the series is exact to e^(2x) and cannot underflow.
-function logSoftplus(x) {
-  return x < -30 ? x - Math.exp(x) / 2 : Math.log(softplus(x));
 }
 
 function logAddExp(a, b) {
@@ -146,11 +153,13 @@ class EarlyCarrier {
   }
 
   advance(eta) {
+    let most = 0;
     for (let f = 0; f < this.n; f++) {
       this.grown[f] *= 1 + (eta * this.rate[f]) / this.rootD;
       this.decayed[f] *= 1 - (eta * this.rate[f]) / this.rootD;
+      most = Math.max(most, this.grown[f]);
     }
-    if (Math.max(...this.grown) < 1e100) return;
+    if (most < 1e100) return;
     for (let f = 0; f < this.n; f++) {
       this.grown[f] *= 1e-100; // only the direction is wanted so late
       this.decayed[f] *= 1e-100;

@@ -71,7 +71,7 @@ export function build(spec, { model, el }) {
   measure();
   Object.assign(state, spec.adjust?.(state));
   begin();
-  if (model.static && namedInAddress(spec.name)) root.scrollIntoView();
+  if (model.static && namedInAddress(spec.name)) whenRead(() => root.scrollIntoView());
   return () => {
     resized.disconnect();
     api.stop?.();
@@ -129,6 +129,12 @@ export function build(spec, { model, el }) {
     button.textContent = label;
     button.addEventListener("click", run);
   }
+}
+
+/** Do something once the page is read to its end. */
+function whenRead(then) {
+  if (document.readyState === "loading") addEventListener("DOMContentLoaded", then);
+  else then();
 }
 
 /** One entry of a legend: a short line, or a dot, and what it means. */

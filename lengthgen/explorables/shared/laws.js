@@ -33,17 +33,24 @@ export function representativeOffsets(limit, exact = 256, perOctave = 64) {
  */
 export function attentionLaw(weights, vocabulary, { offsets, counts }, offset, lengths) {
   const pairs = vocabulary ** 2;
-  const [h, tail] = [Math.LN2, 14];
+  const h = Math.LN2;
+  const tail = 10; // as in the package: the integral starts at e^-tail / E[Z]
   const low = new Float64Array(vocabulary);
   const high = new Float64Array(vocabulary);
   for (let a = 0; a < vocabulary; a++) {
-    let [top, least] = [0, Infinity];
+    let [most, least] = [0, Infinity]; // of the normalizer's two terms that are given
     for (let y = 0; y < vocabulary; y++) {
-      const target = weights[offset * pairs + a * vocabulary + y];
-      top = Math.max(top, target);
-      least = Math.min(least, target + weights[a * vocabulary + a]);
+      const given = weights[offset * pairs + a * vocabulary + y] + weights[a * vocabulary + a];
+      most = Math.max(most, given);
+      least = Math.min(least, given);
     }
-    low[a] = -Math.log(top) - tail;
+    let others = 0;
+    for (let i = 0; i < offsets.length; i++) {
+      if (offsets[i] === 0 || offsets[i] === offset) continue;
+      const first = i * pairs + a * vocabulary;
+      for (let w = first; w < first + vocabulary; w++) others += counts[i] * weights[w];
+    }
+    low[a] = -Math.log(most + others / vocabulary) - tail;
     high[a] = Math.log(40) - Math.log(least);
   }
   const n = Math.ceil(Math.max(...high.map((x, a) => (x - low[a]) / h))) + 1;
@@ -79,7 +86,7 @@ export function attentionLaw(weights, vocabulary, { offsets, counts }, offset, l
       for (let y = 0; y < vocabulary; y++) {
         const target = weights[offset * pairs + a * vocabulary + y];
         const first = Math.exp(low[a]);
-        let integral = (target * first) / Math.expm1(h); // the integrand is e^T t below
+        let integral = (h * target * first) / Math.expm1(h); // below, it is e^T t: a series
         for (let m = 0, t = first; m < n; m++, t *= 2)
           integral += h * target * t * Math.exp(logProduct[a * n + m] - t * (target + own));
         sum += integral;

@@ -5,9 +5,18 @@ export const TRAINING_LENGTHS = [10, 11, 12, 13, 14, 15, 16];
 
 // ---------------------------------------------------------------- data and random numbers
 
-/** Read an array packed by `explorables.base.pack`: base64 of little-endian numbers. */
-export function unpack({ dtype, shape, data }) {
-  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+const unpacked = new WeakMap();
+
+/** Read an array packed by `explorables.base.pack`: base64 of little-endian numbers. Once only. */
+export function unpack(packed) {
+  if (!unpacked.has(packed)) unpacked.set(packed, read(packed));
+  return unpacked.get(packed);
+}
+
+function read({ dtype, shape, data }) {
+  const text = atob(data);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const types = { float32: Float32Array, float64: Float64Array, int32: Int32Array };
   const Type = { ...types, uint8: Uint8Array }[dtype];
   const array = Float64Array.from(new Type(bytes.buffer));
