@@ -16,7 +16,7 @@ import torch
 from lengthgen.code_hash import code_hash
 from lengthgen.device import chosen_device
 from lengthgen.files import ResultError, project_root, to_json, write_atomically
-from lengthgen.units import Unit, one_thread, run_units, unit
+from lengthgen.units import Unit, one_thread, unit
 
 __all__ = [
     "Result",
@@ -25,7 +25,6 @@ __all__ = [
     "environment",
     "one_thread",
     "project_root",
-    "run_units",
     "to_json",
     "unit",
     "write_atomically",

@@ -33,7 +33,6 @@ __all__ = [
     "longest_first",
     "one_thread",
     "processes",
-    "run_units",
     "unit",
 ]
 
@@ -101,28 +100,6 @@ class Unit:
 def unit(function: Callable[[Any], Any]) -> Unit:
     """Turn a module-level function of one frozen dataclass into a `Unit`."""
     return Unit(function)
-
-
-def run_units(
-    work: Sequence[tuple[Unit, Any]],
-    jobs: int = 1,
-    advance: Callable[[Unit, Any], None] | None = None,
-) -> list[Any]:
-    """Return the values of many units, computing those that are missing, the longest first.
-
-    Args:
-        work: pairs of a unit and its configuration.
-        jobs: number of processes; 1 computes here.
-        advance: called with each pair as it is done.
-
-    Raises:
-        ValueError: `jobs` below 1.
-        ResultError: as `computed`.
-    """
-    for pair in computed(longest_first(work), processes(jobs)):
-        if advance is not None:
-            advance(*pair)
-    return [work_unit(config) for work_unit, config in work]
 
 
 def computed(

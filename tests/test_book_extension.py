@@ -97,13 +97,14 @@ PAGE = """<html data-content_root="../"><head>
   <script defer="defer" src="../_static/../vendor/mathjax/tex-svg-full.js?v=3"></script>
   <script src="../_static/searchtools.js"></script>
   <script src="../searchindex.js"></script>
+  <script src="../_static/sphinx_highlight.js?v=4"></script>
 </head><body><div class="bd-content"><i class="fa-solid fa-list fa-lg" data-mode="a"></i>
 <span class="fas fa-file-pdf"> </span><i class="other">words</i></div></body></html>"""
 
 
 def test_a_page_does_not_wait_for_what_it_does_not_need(light_pages):
     page = light_pages.lighten(PAGE, light_pages.Icons(FONT_AWESOME))
-    for gone in ("fontawesome.js", "searchtools.js", "searchindex.js"):
+    for gone in ("fontawesome.js", "searchtools.js", "searchindex.js", "sphinx_highlight.js"):
         assert gone not in page
     waits = [tag for tag in re.findall(r"<script[^>]*src=[^>]*>", page) if " defer" not in tag]
     assert waits == ['<script src="../_static/documentation_options.js?v=1">']
@@ -113,7 +114,7 @@ def test_a_page_does_not_wait_for_what_it_does_not_need(light_pages):
     assert page.index("matchMedia") < page.index("theme()"), "colours are chosen too late"
     assert "`../_static/fonts/" in page
     search = light_pages.lighten(PAGE, light_pages.Icons(FONT_AWESOME), is_search=True)
-    assert "searchtools.js" in search and "searchindex.js" in search
+    assert "searchtools.js" in search and "sphinx_highlight.js" in search
 
 
 def test_icons_are_the_solid_ones_of_the_theme(light_pages):

@@ -186,7 +186,7 @@ def test_ctrl_c_says_how_to_go_on(tiny_base, tmp_path, monkeypatch, capsys):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lengthgen.experiments.experiment.run_units", interrupted)
+    monkeypatch.setattr("lengthgen.experiments.experiment.computed", interrupted)
     assert main(["reproduce", "base", *QUICK, "--out", str(tmp_path)]) == 130
     assert "the same command goes on" in capsys.readouterr().err
 

@@ -198,7 +198,7 @@ def test_a_complete_cache_that_is_read_only_is_read(tiny_base, tmp_path, monkeyp
 KILLER = """
 import os, signal, sys
 from dataclasses import dataclass
-from lengthgen.units import run_units, unit
+from lengthgen.units import computed, processes, unit
 
 @dataclass(frozen=True)
 class Config:
@@ -217,7 +217,7 @@ def test_a_killed_process_is_one_line_and_not_a_hang(tmp_path):
     (tmp_path / "run.py").write_text(
         "import lengthgen.cli as cli\nimport killer\n"
         "work = [(killer.kills, killer.Config(n)) for n in (0, 1)]\n"
-        "cli._claims = lambda options: killer.run_units(work, 2)\n"
+        "cli._claims = lambda options: list(killer.computed(work, killer.processes(2)))\n"
         'if __name__ == "__main__":\n    raise SystemExit(cli.main(["claims"]))\n'
     )
     child = subprocess.run(

@@ -26,6 +26,22 @@ class Config:
 # -- files are whole or not there ----------------------------------------------------------------
 
 
+def test_two_writers_of_one_file_at_once_both_end_well(tmp_path, monkeypatch):
+    """The second writes while the first has written but not yet put its file in place."""
+    path, fsync = tmp_path / "result.json", os.fsync
+
+    def second_writer_passes(handle):
+        monkeypatch.setattr(os, "fsync", fsync)
+        write_atomically(path, b"second")
+        assert path.read_bytes() == b"second"
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", second_writer_passes)
+    write_atomically(path, b"the first one")
+    assert path.read_bytes() == b"the first one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("step", ["fsync", "replace", "chmod"])
 def test_a_crash_in_mid_write_leaves_the_old_file(tmp_path, monkeypatch, step):
     path = tmp_path / "base.json"

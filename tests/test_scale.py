@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengthgen import cluster as clusters
-from lengthgen import units
 from lengthgen.cli import main
 from lengthgen.experiments import NAMES, get
 from lengthgen.experiments.experiment import Experiment
 from lengthgen.experiments.reproduce import _ready, reproduce
 from lengthgen.files import ResultError
-from lengthgen.units import _check_arrived, computed, longest_first, processes, run_units, unit
+from lengthgen.units import _check_arrived, computed, longest_first, processes, unit
 
 pytestmark = pytest.mark.filterwarnings(
     # dask's own loops and sockets, closed late when a worker was killed on purpose
@@ -91,15 +90,9 @@ def test_the_heads_that_train_longest_start_first():
     assert ordered[0][1].training.head.encoding == "learned-random-offset"
 
 
-def test_values_come_in_the_order_asked_for_whatever_the_order_of_computing():
-    work = [(numbers, Config(i, Training(steps))) for i, steps in enumerate((5, 9, 7))]
-    assert run_units(work) == [[{"number": i}] for i in range(3)]
-    assert ORDER == [1, 2, 0]
-
-
 def test_numbers_do_not_depend_on_the_order(tiny_base, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(units, "longest_first", lambda work: list(work)[::-1])
+        patch.setattr(f"{Experiment.__module__}.longest_first", lambda work: list(work)[::-1])
         backwards = tiny_base.run("quick")
     monkeypatch.setenv("LENGTHGEN_CACHE", str(tmp_path))
     forwards = tiny_base.run("quick")
@@ -109,8 +102,7 @@ def test_numbers_do_not_depend_on_the_order(tiny_base, tmp_path, monkeypatch):
 def test_a_unit_asked_for_twice_is_computed_and_yielded_once():
     work = [(numbers, Config(1)), (numbers, Config(2)), (numbers, Config(1))]
     assert [c.number for _, c in computed(work)] == [1, 2] == ORDER
-    assert run_units(work) == [[{"number": n}] for n in (1, 2, 1)]
-    assert ORDER == [1, 2]
+    assert [c.number for _, c in computed(work)] == [1, 2] == ORDER
 
 
 def test_an_experiment_is_ready_before_the_units_of_the_next_are_computed():
@@ -233,7 +225,7 @@ def test_a_killed_worker_loses_its_unit_and_another_computes_it(fragile, schedul
     with clusters.dask_cluster(scheduler) as pool:
         assert len(list(computed(work, pool))) == 4
     assert all(work_unit.done(config) for work_unit, config in work)
-    values = run_units(work)
+    values = [work_unit(config) for work_unit, config in work]
     assert values == [[{"number": n, "square": n * n}] for n in range(4)]
     calls = (tmp_path / "calls").read_text().split()
     # What was finished is not computed again; what waited behind the dead worker may be.
@@ -322,7 +314,9 @@ def test_nothing_to_compute_needs_no_cluster(tiny_base, tmp_path, monkeypatch):
 def test_a_cluster_of_this_machine_needs_no_address(module_folder, fragile, monkeypatch):
     connect, clients = clusters._connect, []
     monkeypatch.setattr(clusters, "_connect", lambda a: clients.append(connect(a)) or clients[-1])
+    work = fragile({})
     with clusters.dask_cluster(jobs=1) as pool:
-        assert len(list(computed(fragile({}), pool))) == 4
-    assert run_units(fragile({}))[3] == [{"number": 3, "square": 9}]
+        assert len(list(computed(work, pool))) == 4
+    work_unit, config = work[3]
+    assert work_unit(config) == [{"number": 3, "square": 9}]
     assert [client.status for client in clients] == ["closed"]

@@ -12,7 +12,7 @@ from lengthgen import units
 from lengthgen.attention import HeadConfig
 from lengthgen.files import ResultError, to_json
 from lengthgen.training import TrainingConfig, trained_heads
-from lengthgen.units import run_units, unit
+from lengthgen.units import computed, processes, unit
 
 CALLS = []
 
@@ -194,29 +194,23 @@ def test_the_key_depends_on_the_code_of_a_readers_class():
 def test_many_units_are_computed_here_or_in_processes():
     head = HeadConfig("rotary", vocabulary=4, d_model=4, d_head=4)
     configs = [TrainingConfig(head, (seed,), (1,), (3, 4), 2, 4) for seed in range(2)]
-    advanced = []
-    values = run_units(
-        [(trained_heads, c) for c in configs], 2, lambda work, config: advanced.append(config)
-    )
-    assert sorted(c.seeds for c in advanced) == [(0,), (1,)]
-    assert all(trained_heads.done(c) for c in configs)
-    for config, value in zip(configs, values, strict=True):
-        here = trained_heads.function(config)
+    done = list(computed([(trained_heads, c) for c in configs], processes(2)))
+    assert sorted(c.seeds for _, c in done) == [(0,), (1,)]
+    for config in configs:
+        assert trained_heads.done(config)
+        value, here = trained_heads(config), trained_heads.function(config)
         assert all(torch.equal(value[name], here[name]) for name in here)
 
 
 def test_units_that_are_done_are_reported_and_not_computed():
     tensors(Config(1))
     CALLS.clear()
-    advanced = []
     work = [(tensors, Config(size)) for size in (1, 2)]
-    values = run_units(work, 1, lambda unit, config: advanced.append(config.size))
-    assert advanced == [1, 2]
+    assert [config.size for _, config in computed(work)] == [1, 2]
     assert [c.size for c in CALLS] == [2]
-    assert [len(value["values"]) for value in values] == [1, 2]
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_fewer_than_one_job_is_refused(jobs):
     with pytest.raises(ValueError, match=f"jobs={jobs} .*at least 1"):
-        run_units([(tensors, Config())], jobs)
+        processes(jobs)

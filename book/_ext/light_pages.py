@@ -4,7 +4,7 @@ A reader who opens a chapter wants to read, and to move its figure. So that noth
 that,
 
 * icons are set into the page: no script of 1.5 MB has to look for them;
-* scripts of the search are left to the search page;
+* scripts of the search are left to the search page (book.js marks the words it found);
 * MathJax is loaded once the page can be used (book.js), other scripts once it is read;
 * the theme's colours are chosen before the first style is computed, not after the last script.
 """
@@ -39,7 +39,8 @@ ICON = re.compile(r'<(i|span) class="([^"]*\bfa-[^"]*)"([^>]*)>\s*</\1>')
 ICON_STYLES = {"fa-solid", "fa-lg"}
 ICON_SCRIPT = re.compile(r'\s*<script [^>]*\bsrc="[^"]*/fontawesome\.js[^>]*></script>')
 SEARCH_SCRIPT = re.compile(
-    r'\s*<script src="[^"]*(?:searchtools|language_data|searchindex)\.js[^>]*></script>'
+    r'\s*<script src="[^"]*'
+    r'(?:searchtools|language_data|searchindex|sphinx_highlight)\.js[^>]*></script>'
 )
 # Scripts in the page itself need the options at once.
 EAGER_SCRIPT = re.compile(

@@ -40,7 +40,7 @@
 
   window.lengthgenReady = () => {
     hurried = true;
-    return window.MathJax?.startup.promise;
+    return window.MathJax?.startup?.promise;
   };
   if (mathjax)
     window.MathJax.startup = {
@@ -67,7 +67,7 @@
     for (const [selector, label] of SCROLLING) {
       for (const box of document.querySelectorAll(`.bd-article ${selector}`)) {
         const scrolls =
-          box.scrollWidth > box.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(box).overflowX);
+          box.scrollWidth > box.clientWidth && /auto|scroll/.test(getComputedStyle(box).overflowX);
         if (scrolls && !box.hasAttribute("tabindex")) {
           box.tabIndex = 0;
           box.dataset.lgScrolls = "";
@@ -83,9 +83,8 @@
     }
   }
 
-  // Sphinx marks found words only where its search script is absent, and this theme loads that
-  // script on every page. Marking before MathJax has run would also cut formulas apart.
-  const UNMARKED = "mjx-container, svg, script, style, textarea, [data-explorable]";
+  // Sphinx's own script, which light_pages.py leaves out, would cut formulas apart.
+  const UNMARKED = ".math, mjx-container, svg, script, style, textarea, [data-explorable]";
 
   function markFoundWords() {
     const article = document.querySelector(".bd-article");
@@ -138,8 +137,8 @@
   addEventListener("resize", later);
   document.addEventListener("toggle", later, true); // a folded part opens
   addEventListener("load", async () => {
-    await window.MathJax?.startup.promise;
     markFoundWords();
+    await window.MathJax?.startup?.promise; // a page without formulas has none
     focusScrolling();
   });
 })();

@@ -1,7 +1,7 @@
 """A real Chromium on the built site, served from this machine alone.
 
-The site is opened as a reader may have it: from the root of a server, from a folder of one, and
-from the disk. A request that would leave the server finds nothing and fails the test.
+The site is opened as a reader may have it: from the root of a server, from a folder of one on a
+phone, and from the disk. A request that would leave the server finds nothing and fails the test.
 """
 
 import functools
@@ -9,16 +9,14 @@ import http.server
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from built import ROOT, SITE, SUBPATH, group_of
 from chromium import ARGUMENTS, find_chromium
 
-ROOT = Path(__file__).resolve().parents[2]
-SITE = ROOT / "_build" / "html"
-SUBPATH = "/some/sub"
 REQUIRED = os.environ.get("LENGTHGEN_REQUIRE_BROWSER") == "1"
 # Generous for a busy machine of two cores; nothing waits this long when it works.
 TIMEOUT_MS = 30_000
@@ -29,6 +27,20 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
+    # What takes longest in one piece comes first.
+    items.sort(key=lambda item: item.path.stem != "test_lab")
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """All tests of a page go to one process: where this folder is run with `-n`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPage(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByPage(config, log)
 
 
 def skip_or_fail(message: str):
@@ -122,7 +134,8 @@ class Visit:
         """Wait until fonts, mathematics and pictures are there and two frames are drawn."""
         self.page.evaluate(
             """async () => {
-                if (window.MathJax?.startup) await MathJax.startup.promise;
+                await window.lengthgenReady?.();
+                await window.MathJax?.startup?.promise;
                 await document.fonts.ready;
                 await Promise.all([...document.images].map((image) => {
                     image.loading = "eager";
@@ -133,6 +146,38 @@ class Visit:
                 for (const _ of [1, 2]) await new Promise(requestAnimationFrame);
             }"""
         )
+
+    def set_scheme(self, scheme: str) -> None:
+        """Change the reader's colour scheme, which the page follows."""
+        self.page.emulate_media(color_scheme=scheme)
+        self.page.wait_for_function(
+            "scheme => document.documentElement.dataset.theme === scheme", arg=scheme
+        )
+        self.settle()
+
+    def unfold(self) -> None:
+        """Open what is folded; `rest` closes it."""
+        self.page.evaluate(
+            """() => {
+                for (const folded of document.querySelectorAll("details:not([open])"))
+                    folded.open = folded.dataset.unfolded = true;
+            }"""
+        )
+        self.settle()
+
+    def rest(self) -> None:
+        """Bring the page back to how it was opened: light, folded, on a screen."""
+        self.page.bring_to_front()
+        self.page.emulate_media(media="screen", color_scheme="light", reduced_motion="reduce")
+        self.page.evaluate(
+            """() => {
+                for (const folded of document.querySelectorAll("[data-unfolded]")) {
+                    folded.open = false;
+                    delete folded.dataset.unfolded;
+                }
+            }"""
+        )
+        self.settle()
 
     def check(self) -> None:
         """Fail on the first problems, all of them listed."""
@@ -222,3 +267,47 @@ def visiting(new_reader, server, shared_contexts) -> Callable:
                 context.close()
 
     return visiting
+
+
+@pytest.fixture(scope="session")
+def opened(visiting, server, site) -> Iterator[Callable]:
+    """`with opened("phone", "book/intro.html") as visit:` a page that tests share.
+
+    What is open of a page stays open until another page is asked for, so that its tests open it
+    once in every way: at a desk from the root of a server, on a phone from a folder of one, and
+    from the disk. A test leaves the page as it found it; one that fails leaves none. With a `hash`
+    the page is opened anew.
+    """
+    ways = {
+        "desk": {"base": server},
+        "phone": {"base": server + SUBPATH, "width": 390, "touch": True},
+        "disk": {"base": site.as_uri()},
+    }
+    held: dict[str, tuple[str, ExitStack, Visit]] = {}
+
+    def close(way):
+        if way in held:
+            held.pop(way)[1].close()
+
+    @contextmanager
+    def opened(way: str, path: str, hash: str = ""):
+        for other, (there, _, _) in list(held.items()):
+            if there != path or (hash and other == way):
+                close(other)
+        try:
+            if way not in held:
+                stack = ExitStack()
+                visit = stack.enter_context(visiting(**ways[way]))
+                held[way] = path, stack, visit
+                visit.open(path + hash)
+            visit = held[way][2]
+            visit.rest()
+            yield visit
+            visit.check()
+        except BaseException:
+            close(way)
+            raise
+
+    yield opened
+    for way in ways:
+        close(way)

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 
 import pytest
+from built import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = "01_task.ipynb"
 TOKEN = "only-for-this-test"
 # A chapter that trains takes this long on a busy machine; nothing waits so long when it works.

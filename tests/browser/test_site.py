@@ -2,36 +2,18 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
-import yaml
-
-ROOT = Path(__file__).resolve().parents[2]
-SITE = ROOT / "_build" / "html"
-SUBPATH = "/some/sub"
-WIDTHS = {"desktop": 1280, "phone": 390}
-SCHEMES = ("light", "dark")
-
-
-def contents(node) -> list[str]:
-    """The documents named anywhere in the table of contents, in its order."""
-    if isinstance(node, dict):
-        own = [node[key] for key in ("root", "file") if key in node]
-        return own + [doc for value in node.values() for doc in contents(value)]
-    if isinstance(node, list):
-        return [doc for value in node for doc in contents(value)]
-    return []
-
-
-DOCUMENTS = contents(yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8")))
-CHAPTERS = [f"{doc}.html" for doc in DOCUMENTS]
-# Pages that the tool adds: search, the index of terms, the index of theorems, the redirect.
-ADDED = ["search.html", "genindex.html"]
-ADDED += [path.name for path in sorted(SITE.glob("*-*index.html"))]
-PAGES = CHAPTERS + ADDED
-
-every_page = pytest.mark.parametrize("path", PAGES)
+from built import (
+    CHAPTERS,
+    ROOT,
+    SCHEMES,
+    SUBPATH,
+    every_chapter,
+    every_page,
+    every_way,
+    on_page,
+)
 
 
 def source_of(path: str) -> str:
@@ -96,16 +78,13 @@ LOOK = """() => {
 }"""
 
 
-@pytest.mark.parametrize("device", WIDTHS)
+@every_way
 @every_page
-def test_page_opens_whole(visiting, path, device):
-    with visiting(width=WIDTHS[device]) as visit:
-        visit.open(path)
+def test_page_opens_whole(opened, path, way):
+    with opened(way, path) as visit:
         for scheme in SCHEMES:
-            visit.page.emulate_media(color_scheme=scheme)
-            visit.settle()
+            visit.set_scheme(scheme)
             check_look(visit.page.evaluate(LOOK), path, scheme)
-        visit.check()
 
 
 def check_look(seen: dict, path: str, scheme: str) -> None:
@@ -132,9 +111,9 @@ def check_look(seen: dict, path: str, scheme: str) -> None:
     assert seen["overflow"] <= 0, f"{seen['overflow']} px too wide: {seen['wide']}"
 
 
-def test_the_ledger_is_a_list_of_cards_on_a_phone(visiting):
-    with visiting(width=WIDTHS["phone"]) as visit:
-        visit.open("book/claims.html")
+@on_page("book/claims.html")
+def test_the_ledger_is_a_list_of_cards_on_a_phone(opened, path):
+    with opened("phone", path) as visit:
         wide = "boxes => boxes.filter((b) => b.scrollWidth > b.clientWidth).length"
         boxes = visit.page.locator(".pst-scrollable-table-container:has(.lg-ledger)")
         assert boxes.count() > 0 and boxes.evaluate_all(wide) == 0
@@ -146,22 +125,26 @@ def test_the_ledger_is_a_list_of_cards_on_a_phone(visiting):
         assert row.locator("td").evaluate_all(room), "the labels stand outside the box"
         heads = visit.page.locator(".lg-ledger").first.get_by_role("columnheader")
         assert [text.split('"')[1] for text in seen] == heads.all_inner_texts()[1:]
-        visit.check()
 
 
-def test_eighty_columns_of_code_fit_beside_both_sidebars(visiting):
-    with visiting(width=WIDTHS["desktop"]) as visit:
-        visit.open(next(path for path in CHAPTERS if path.startswith("notebooks/")))
-        visit.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+FIRST_CHAPTER = next(path for path in CHAPTERS if path.startswith("notebooks/"))
+
+
+@on_page(FIRST_CHAPTER)
+def test_eighty_columns_of_code_fit_beside_both_sidebars(opened, path):
+    with opened("desk", path) as visit:
+        visit.unfold()
         widths = """(selector) => {
             const pre = document.querySelector(selector);
+            const kept = [...pre.childNodes];
             pre.textContent = "x".repeat(80);
-            return [pre.scrollWidth, pre.clientWidth];
+            const found = [pre.scrollWidth, pre.clientWidth];
+            pre.replaceChildren(...kept);
+            return found;
         }"""
         for selector in (".cell:not(.tag_hide-input) .cell_input pre", ".tag_hide-input pre"):
             needed, there = visit.page.evaluate(widths, selector)
             assert needed <= there, selector
-        visit.check()
 
 
 @every_page
@@ -203,101 +186,6 @@ def test_results_are_published(site):
         assert (site / "results" / path.name).read_bytes() == path.read_bytes()
 
 
-@pytest.fixture(scope="session")
-def axe():
-    return pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-
-
-def grave(axe, page, **options) -> list[str]:
-    """Serious and critical accessibility faults of an open page, with the elements concerned."""
-    return [
-        f"{fault['impact']} {fault['id']}: {fault['help']}\n"
-        + "\n".join(f"  {n['html'][:160]}\n  {n['failureSummary']}" for n in fault["nodes"][:4])
-        for fault in axe.run(page, options={"resultTypes": ["violations"], **options}).response[
-            "violations"
-        ]
-        if fault["impact"] in ("serious", "critical")
-    ]
-
-
-# Most of a chapter's text is words of code and cells of tables, and axe measures the contrast of
-# each for milliseconds. Such words lie in the flow, over their ancestors' grounds and nothing else:
-# of those that agree in all that decides contrast, one is measured. Any other text always is.
-MARK_LOOKALIKES = """() => {
-    const grounds = new Map([[null, ""]]);
-    const ground = (element) => {
-        if (!grounds.has(element)) {
-            const s = getComputedStyle(element);
-            const own = [s.backgroundColor, s.backgroundImage, s.opacity, s.filter, s.mixBlendMode];
-            grounds.set(element, `${own}/${ground(element.parentElement)}`);
-        }
-        return grounds.get(element);
-    };
-    const seen = new Set();
-    for (const element of document.querySelectorAll("pre span, table *")) {
-        const s = getComputedStyle(element);
-        const flows = s.position === "static" && s.float === "none";
-        const look = [s.color, s.fontSize, s.fontWeight, s.textShadow, s.visibility,
-            element.getClientRects().length > 0, ground(element)].join();
-        const text = [...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-        element.toggleAttribute("data-lookalike", flows && text && seen.has(look));
-        if (flows && text) seen.add(look);
-    }
-}"""
-
-
-def contrast_axe(axe):
-    """axe, with the contrast of look-alikes left out."""
-    rule = {"id": "color-contrast", "selector": "*:not([data-lookalike])"}
-    return type(axe)(f"{axe.axe_script};axe.configure({json.dumps({'rules': [rule]})});")
-
-
-def set_scheme(visit, scheme: str) -> None:
-    """Change the reader's colour scheme, and mark what looks alike in it."""
-    visit.page.emulate_media(color_scheme=scheme)
-    visit.settle()
-    assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
-    visit.page.evaluate(MARK_LOOKALIKES)
-
-
-@every_page
-def test_page_is_accessible(visiting, axe, path):
-    axe = contrast_axe(axe)
-    with visiting() as visit:
-        visit.open(path)
-        # Folded parts are read as well.
-        visit.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
-        set_scheme(visit, "light")
-        visit.check()  # before axe, which asks for style sheets by names of its own
-        assert (faults := grave(axe, visit.page)) == [], "\n".join(faults)
-        # The theme changes colours and nothing else.
-        set_scheme(visit, "dark")
-        assert (faults := grave(axe, visit.page, runOnly=["color-contrast"])) == [], "\n".join(
-            faults
-        )
-
-
-WORDS = f"<pre>{'<span>word</span> ' * 20}</pre>"
-CELLS = f"<table><tr>{'<td>cell</td>' * 20}</tr></table>"
-
-
-@pytest.mark.parametrize("style", ["color: #999", "background: #555", "opacity: 0.4"])
-@pytest.mark.parametrize(
-    ("tag", "whole"), [("pre", WORDS), ("span", WORDS), ("tr", CELLS), ("td", CELLS)]
-)
-def test_one_weak_contrast_is_found_among_lookalikes(visiting, axe, tag, whole, style):
-    before, after = whole.rsplit(f"<{tag}>", 1)
-    with visiting() as visit:
-        for spoiled in ("", f' style="{style}"'):
-            visit.page.set_content(f"<main>{whole}{before}<{tag}{spoiled}>{after}</main>")
-            visit.page.evaluate(MARK_LOOKALIKES)
-            assert visit.page.locator("[data-lookalike]").count() > 0
-            faults = grave(contrast_axe(axe), visit.page, runOnly=["color-contrast"])
-            assert [fault.split(":")[0] for fault in faults] == ["serious color-contrast"] * bool(
-                spoiled
-            )
-
-
 def test_theme_switch_changes_and_is_remembered(visiting):
     with visiting(fresh=True) as visit:
         visit.open(CHAPTERS[0])
@@ -311,15 +199,15 @@ def test_theme_switch_changes_and_is_remembered(visiting):
         visit.check()
 
 
-def test_a_dark_page_is_printed_light(visiting):
-    with visiting(scheme="dark") as visit:
-        visit.open(CHAPTERS[0])
+@on_page(CHAPTERS[0])
+def test_a_dark_page_is_printed_light(opened, path):
+    with opened("desk", path) as visit:
+        visit.set_scheme("dark")
         for media, theme in [("print", "light"), ("screen", "dark")]:
             visit.page.emulate_media(media=media)
             visit.page.wait_for_function(
                 "t => document.documentElement.dataset.theme == t", arg=theme
             )
-        visit.check()
 
 
 def a_word_of_the_first_page() -> str:
@@ -333,10 +221,10 @@ def a_word_of_the_first_page() -> str:
     return max(re.findall(r"\b[a-z]{4,14}\b", text), key=len)
 
 
-@pytest.mark.parametrize(("prefix", "scheme"), [("", "light"), (SUBPATH, "dark")])
-def test_search_finds_a_word(visiting, server, axe, prefix, scheme):
+@pytest.mark.parametrize("prefix", ["", SUBPATH])
+def test_search_finds_a_word(visiting, server, prefix):
     word = a_word_of_the_first_page()
-    with visiting(base=server + prefix, scheme=scheme) as visit:
+    with visiting(base=server + prefix) as visit:
         visit.open(f"search.html?q={word}")
         hits = visit.page.locator("#search-results ul.search li a")
         hits.first.wait_for()
@@ -350,35 +238,18 @@ def test_search_finds_a_word(visiting, server, axe, prefix, scheme):
         visit.page.locator(".bd-article mark").first.wait_for()
         marked = visit.page.locator(".bd-article mark").all_inner_texts()
         assert {text.lower() for text in marked} == {word}
-        visit.settle()
         visit.check()
-        assert (faults := grave(axe, visit.page, runOnly=["color-contrast"])) == [], "\n".join(
-            faults
-        )
 
 
-@pytest.mark.parametrize("path", CHAPTERS)
-def test_page_works_from_a_folder_of_a_server(visiting, server, path):
-    with visiting(base=server + SUBPATH) as visit:
-        visit.open(path)
+@every_chapter
+def test_links_stay_in_the_folder_of_a_server(opened, server, path):
+    with opened("phone", path) as visit:
         links = visit.page.locator("a.reference.internal, nav a").evaluate_all(
             "links => links.map((a) => a.href)"
         )
         assert all(link.startswith((server + SUBPATH, "http")) for link in links)
         escaped = [link for link in links if link.startswith(server) and SUBPATH not in link]
-        assert escaped == [], "a link leaves the folder"
-        assert visit.page.locator(".bd-article h1").first.inner_text()
-        visit.check()
-
-
-@pytest.mark.parametrize("path", CHAPTERS)
-def test_page_works_from_the_disk(visiting, site, path):
-    with visiting(base=site.as_uri()) as visit:
-        visit.open(path)
-        seen = visit.page.evaluate(LOOK)
-        assert seen["raw"] == [] and seen["broken"] == 0
-        assert all(image["width"] > 0 for image in seen["images"])
-        visit.check()
+        assert links and escaped == [], "a link leaves the folder"
 
 
 def test_search_works_from_the_disk(visiting, site):
@@ -391,7 +262,7 @@ def test_search_works_from_the_disk(visiting, site):
         visit.check()
 
 
-@pytest.mark.parametrize("path", CHAPTERS)
+@every_chapter
 def test_links_inside_the_book_lead_somewhere(site, path):
     text = (site / path).read_text(encoding="utf8")
     for link in re.findall(r'<a\b[^>]*\bhref="([^"]+)"', text):
