@@ -135,7 +135,7 @@ def test_what_another_version_computed_is_refused(tmp_path):
 
 
 def test_a_file_that_does_not_show_up_names_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(units, "PATIENCE", 0)
+    monkeypatch.setattr("lengthgen.units.PATIENCE", 0)
     with pytest.raises(ResultError, match=r"not to be seen here: LENGTHGEN_CACHE"):
         _check_arrived(tmp_path / "wanted", [tmp_path / "wanted"])
     (tmp_path / "wanted").write_text("")
