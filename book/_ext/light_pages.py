@@ -22,7 +22,8 @@ from sphinx.errors import ExtensionError
 # the disk a browser must not be asked for a font in advance.)
 HEAD_SCRIPT = '<script data-cfasync="false">'
 HEAD = """\
-<script>
+<!-- Icons: Font Awesome Free by Fonticons, Inc., CC BY 4.0 -->
+  <script>
     if ((localStorage.getItem("mode") || "auto") === "auto")
       localStorage.setItem(
         "theme", matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
