@@ -1,3 +1,4 @@
+import ast
 import json
 import re
 from html.parser import HTMLParser
@@ -139,6 +140,17 @@ def shown_code(path):
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_code_of_a_chapter_fits_its_page(path):
     assert [line for line in shown_code(path) if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_no_text_of_a_chapter_is_cut_off_from_its_statement(path):
+    """A string on a line of its own, after a line that should have had parentheses."""
+    for cell in json.loads(path.read_text(encoding="utf8"))["cells"]:
+        if cell["cell_type"] == "code":
+            nodes = list(ast.walk(ast.parse("".join(cell["source"]))))
+            alone = [node.value for node in nodes if isinstance(node, ast.Expr)]
+            texts = (ast.JoinedStr, ast.Constant)
+            assert not [ast.unparse(value) for value in alone if isinstance(value, texts)]
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

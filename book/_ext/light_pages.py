@@ -41,7 +41,7 @@ ICON_STYLES = {"fa-solid", "fa-lg"}
 ICON_SCRIPT = re.compile(r'\s*<script [^>]*\bsrc="[^"]*/fontawesome\.js[^>]*></script>')
 SEARCH_SCRIPT = re.compile(
     r'\s*<script src="[^"]*'
-    r'(?:searchtools|language_data|searchindex|sphinx_highlight)\.js[^>]*></script>'
+    r"(?:searchtools|language_data|searchindex|sphinx_highlight)\.js[^>]*></script>"
 )
 # Scripts in the page itself need the options at once.
 EAGER_SCRIPT = re.compile(

@@ -95,6 +95,7 @@ const CARRIER = {
     { color: INK.rotary, text: "this head" },
     { color: "currentColor", dash: "1.5 3", text: "early prediction" },
     { color: "currentColor", dash: "7 4", text: "late prediction (maximum margin)" },
+    { color: "currentColor", dot: true, text: "early, in the spectrum" },
     { color: "currentColor", dot: "hollow", text: "late, in the spectrum" },
   ],
   pictures: [

@@ -24,13 +24,17 @@ const LENGTHS = [
 ];
 const MEASURED = 1024;
 const DRAWN = 400; // random sequences at the chosen length
+const DRAWS = 64; // of the accuracy law, for each query token
+const SCATTER = 0.5 / Math.sqrt(16 * DRAWS);
 
 const DILUTION = {
   name: "dilution",
   caption:
     "The thick lines are the law, computed on this page from the trained head alone: no " +
-    "sequence is drawn. Dots are measurements of the same head in the frozen results, thin " +
-    "lines those of all seeds, all of heads as trained: they go when logits are multiplied. " +
+    "sequence is drawn (accuracy from few random masses: standard error up to " +
+    `${SCATTER.toFixed(3)}; the chapter takes more). Dots are measurements of the same head in ` +
+    "the frozen results, thin lines those of all seeds, all of heads as trained: they go when " +
+    "logits are multiplied. " +
     "Raise the logits, or turn the temperature on, so that they grow with the logarithm of the " +
     "length: both buy length while the target has a margin, " +
     "and cannot help once an alias has taken over. The circle counts random sequences drawn " +
@@ -123,14 +127,14 @@ function createDilution(api, data) {
       yield;
       return {
         attention,
-        accuracy: accuracyLaw(weights, V, spots, state.offset, LENGTHS, readout),
+        accuracy: accuracyLaw(weights, V, spots, state.offset, LENGTHS, readout, DRAWS),
       };
     }
     const found = { attention: [], accuracy: [] };
     for (const length of LENGTHS) {
       const weights = weightsAt(factor(state, length), length);
       found.attention.push(attentionLaw(weights, V, spots, state.offset, [length])[0]);
-      found.accuracy.push(accuracyLaw(weights, V, spots, state.offset, [length], readout)[0]);
+      found.accuracy.push(accuracyLaw(weights, V, spots, state.offset, [length], readout, DRAWS)[0]);
       yield;
     }
     return found;

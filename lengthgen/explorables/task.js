@@ -19,9 +19,10 @@ const TASK = {
   caption:
     "Both heads were trained on 10 to 16 tokens (shaded). Type other letters, then drag the " +
     "length past 16: the rotary head keeps looking at the target (dashed), the learned head " +
-    "keeps looking where the target used to be. The lower picture counts right answers over " +
-    "random sequences drawn on this page: circles are these two heads, lines the mean of all " +
-    "seeds in the frozen results.",
+    "keeps looking where the target used to be, and is then right by chance, once in " +
+    `${LETTERS.length} sequences. The lower picture counts right answers over random sequences ` +
+    "drawn on this page: circles are these two heads, lines the mean of all seeds in the frozen " +
+    "results.",
   controls: [
     { name: "length", label: "Length", value: 16, min: 10, max: 512, show: (v) => `${v} tokens` },
     offsetControl(2),
@@ -33,7 +34,7 @@ const TASK = {
       known: /[a-p]/gi,
       text: (s) => lettersOf(shownTokens(s)).slice(0, TYPED).reverse().join(""),
     },
-    { name: "seed", label: "Sequence", value: 1, min: 1, max: 50, show: (v) => `number ${v}` },
+    { name: "seed", label: "Sequence", value: 20, min: 1, max: 50, show: (v) => `number ${v}` },
   ],
   actions: [
     {
