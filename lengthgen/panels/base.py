@@ -100,9 +100,7 @@ class Panel(widgets.VBox):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        settings = ", ".join(
-            f"{self.controls[name].description}: {value}" for name, value in self._drawn.items()
-        )
+        settings = ", ".join(f"{name.replace('_', ' ')} {v}" for name, v in self._drawn.items())
         line = (
             f"A snapshot of the live panel ({html.escape(settings)}). To change these settings "
             f"and train yourself, run <code>make lab</code> and open "
