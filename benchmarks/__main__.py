@@ -61,7 +61,7 @@ def _evaluation(options: argparse.Namespace) -> dict[str, Any]:
         return children.call(
             "evaluation:measure",
             threads=threads,
-            limit_gb=8.0,
+            limit_gb=children.LIMIT_GB,
             n_models=n_models,
             lengths=lengths,
             **values,

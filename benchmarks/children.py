@@ -14,9 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ChildFailed", "call", "forget_peak", "peak_memory_mb"]
+__all__ = ["LIMIT_GB", "ChildFailed", "call", "forget_peak", "peak_memory_mb"]
 
 ROOT = Path(__file__).resolve().parent.parent
+LIMIT_GB = 8.0
+"""Address space of a process that evaluates: who needs more has no result."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 

@@ -25,7 +25,6 @@ LENGTHS = (256, 4_096, 65_536, 1_048_576)
 FORWARD_UP_TO = 4_096
 """The plain forward takes hours at the longest lengths, and ours minutes."""
 N_SEQUENCES = 2_000
-LIMIT_GB = 8.0
 CHUNK = 1 << 17
 """Tokens per call of the plain forward; larger ones were not faster."""
 TOLERANCE = 2.5 / N_SEQUENCES
@@ -84,7 +83,7 @@ def growth_exponent(lengths: list[int], seconds: list[float]) -> float:
 
 
 def measure(n_models: int, lengths: list[int], n_sequences: int, repeats: int) -> dict[str, Any]:
-    """Race at every length, in a process limited to `LIMIT_GB`, as the caller arranges.
+    """Race at every length, in a process limited to `children.LIMIT_GB`, as the caller arranges.
 
     Args:
         n_models: heads evaluated together.
@@ -140,7 +139,7 @@ def _entry(seconds: list[float], n_models: int, length: int, n_sequences: int) -
 def _once(who: str, n_models: int, length: int, n_sequences: int) -> dict[str, float]:
     return children.call(
         f"{Path(__file__).stem}:once",
-        limit_gb=LIMIT_GB,
+        limit_gb=children.LIMIT_GB,
         who=who,
         n_models=n_models,
         length=length,

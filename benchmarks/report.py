@@ -8,7 +8,8 @@ from typing import Any
 
 from IPython.display import HTML
 
-from benchmarks.evaluation import FORWARD_UP_TO, LIMIT_GB
+from benchmarks.children import LIMIT_GB
+from benchmarks.evaluation import FORWARD_UP_TO
 from benchmarks.machine import SIZE
 from lengthgen.chapter import table
 from lengthgen.evaluation import COLUMNS

@@ -98,7 +98,8 @@ export function attentionLaw(weights, vocabulary, { offsets, counts }, offset, l
 
 /**
  * The accuracy law (`dilution.mass_model` and `predicted_accuracy`): the largest offsets drawn
- * exactly, the rest Gaussian with exact mean and covariance. Fewer draws than the package's.
+ * exactly, the rest Gaussian with exact mean and covariance. `draws` is for each query token; a
+ * page takes fewer than the package.
  */
 export function accuracyLaw(
   weights,
@@ -107,7 +108,7 @@ export function accuracyLaw(
   offset,
   lengths,
   readout,
-  draws = 64,
+  draws,
   aliases = 16,
 ) {
   const V = vocabulary;
