@@ -35,6 +35,8 @@ export JUPYTER_PLATFORM_DIRS := 1
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export OMP_NUM_THREADS ?= 1
+# Bytecode is kept, even where the environment says otherwise: the tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install book test lint unit chapters browser lab reproduce selfcheck bench archive pdf clean
@@ -88,7 +90,7 @@ browser: $(STAMP) ## browser tests of the site that `make book` built
 lab: $(STAMP) ## the chapters in JupyterLab
 	$(BIN)/jupyter-lab --notebook-dir=. $(firstword $(NOTEBOOKS))
 
-reproduce: $(STAMP) ## the paper profile of every experiment, into results/
+reproduce: $(STAMP) ## the full profile of every experiment, into results/
 	$(BIN)/python -m lengthgen reproduce $(REPRODUCE_ARGS)
 
 selfcheck: $(STAMP) ## compute every frozen result again from nothing and compare all rows

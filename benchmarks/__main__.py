@@ -89,10 +89,8 @@ def _dilution(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _book(options: argparse.Namespace) -> dict[str, Any]:
-    found = children.call(
-        "book:measure", threads=None, repeats=options.repeats, build=not options.no_build
-    )
-    return {"book": found}
+    build = not options.no_build
+    return children.call("book:measure", threads=None, repeats=options.repeats, build=build)
 
 
 MEASURES = {

@@ -58,10 +58,10 @@ def measure(repeats: int, build: bool = True) -> dict[str, Any]:
     Raises:
         FileNotFoundError: nothing was built.
     """
-    found: dict[str, Any] = {"builds": builds()} if build else {}
+    found: dict[str, Any] = {"book_builds": builds()} if build else {}
     if not (SITE / "index.html").is_file():
         raise FileNotFoundError(f"no built book in {SITE}: run `make book` first")
-    return {**found, "pages": pages(repeats)}
+    return {**found, "book_pages": pages(repeats)}
 
 
 def builds() -> dict[str, float]:
@@ -112,7 +112,7 @@ def _visit(browser: Any, url: str) -> tuple[float | None, int]:
     with browser.new_context() as context:
         page = context.new_page()
         bodies: list[Any] = []
-        page.on("response", lambda response: bodies.append(response))
+        page.on("response", bodies.append)
         page.add_init_script(FIRST_INTERACTION % SLIDER)
         page.goto(url, wait_until="networkidle")
         moment = None

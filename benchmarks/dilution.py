@@ -16,11 +16,8 @@ from lengthgen.evaluation import accuracy
 from lengthgen.task import TestSequences
 from lengthgen.training import load_heads
 
-__all__ = ["LENGTHS", "by_evaluation", "by_law", "by_sampling", "measure"]
+__all__ = ["by_evaluation", "by_law", "by_sampling", "measure"]
 
-LENGTHS = (256, 1_024, 4_096)
-N_SAMPLES = 8_000
-"""Sequences measured, and draws of the law: both have the same sampling error."""
 TOLERANCE = 0.03
 """The law's own error, at most 0.01 in chapter 5, and five standard errors of a difference."""
 
@@ -38,10 +35,9 @@ def by_law(stack: HeadStack, lengths: list[int], n_samples: int) -> Tensor:
 def by_sampling(stack: HeadStack, lengths: list[int], n_samples: int) -> Tensor:
     """Measure it with what only a relative head allows: one pass over sequences for all lengths."""
     logits = dilution.offset_logits(stack, max(lengths))
-    weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
     test = TestSequences(n_samples, stack.config.vocabulary)
-    readouts = dilution.token_readouts(stack).float()
-    return dilution.measure(weights, readouts, [1] * stack.n_models, lengths, test).accuracy
+    readouts = dilution.token_readouts(stack)
+    return dilution.measure(logits, readouts, [1] * stack.n_models, lengths, test).accuracy
 
 
 def by_evaluation(stack: HeadStack, lengths: list[int], n_samples: int) -> Tensor:
@@ -56,7 +52,7 @@ def measure(n_models: int, lengths: list[int], n_samples: int, repeats: int) -> 
     Args:
         n_models: heads together.
         lengths: the longest last.
-        n_samples: sequences, and draws of the law.
+        n_samples: sequences measured, and draws of the law: both have the same sampling error.
         repeats: counted rounds.
     """
     stack = load_heads(configuration(n_models))

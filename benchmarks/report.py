@@ -43,11 +43,10 @@ Results = dict[str, Any]
 
 
 def _number(value: float) -> str:
-    """Return three significant digits, thousands separated."""
+    """Return two or three significant digits, thousands separated."""
     if value >= 100:
         return f"{value:,.0f}"
-    digits = 2 if value < 1 else 1 if value >= 10 else 2
-    return f"{value:.{digits}f}" if value >= 0.1 else f"{value:.2g}"
+    return f"{value:.2g}" if value < 0.1 else f"{value:.{1 if value >= 10 else 2}f}"
 
 
 def _spread(entry: Results, factor: float) -> str:
@@ -159,7 +158,7 @@ NOT_MEASURED = HTML("<p>Not measured: <code>python -m benchmarks book</code>.</p
 
 def book_builds(results: Results) -> HTML:
     """Return how long the book takes to build."""
-    builds = results.get("book", {}).get("builds")
+    builds = results.get("book_builds")
     if builds is None:
         return NOT_MEASURED
     rows = [(name, _number(builds[key] / 60)) for key, name in BUILDS.items()]
@@ -168,10 +167,10 @@ def book_builds(results: Results) -> HTML:
 
 def book_pages(results: Results) -> HTML:
     """Return weight and first interaction of every chapter."""
-    if "book" not in results:
+    if "book_pages" not in results:
         return NOT_MEASURED
     rows = []
-    for chapter, cell in results["book"]["pages"].items():
+    for chapter, cell in results["book_pages"].items():
         first = cell["first_interaction"]
         rows.append(
             (

@@ -16,7 +16,6 @@ from lengthgen.position_head import kernel, waves
 __all__ = [
     "aligned_coefficients",
     "alignment",
-    "bessel_attention",
     "complex_channels",
     "correlation",
     "effective_rank",
@@ -152,20 +151,6 @@ def log_bessel_constant(
     """
     amplitudes = coefficients.abs()
     return (amplitudes + torch.special.i0e(amplitudes).log()).sum(-1)
-
-
-def bessel_attention(
-    coefficients: Complex128[Tensor, "models frequencies"],
-    frequencies: Float64[Tensor, " frequencies"],
-    offset: Int[Tensor, " models"],
-    length: int,
-) -> Float64[Tensor, " models"]:
-    r"""Predict the attention on the target at long lengths, $e^{\kappa(K)} / (L \prod_f I_0(A_f))$.
-
-    Source: ours.
-    """
-    target = (coefficients * waves(frequencies, offset)).real.sum(-1)
-    return torch.exp(target - log_bessel_constant(coefficients)) / length
 
 
 def mean_kernel(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,7 +15,19 @@ from lengthgen import figures
 from lengthgen.claims import CLAIMS, WORDS, check_claims
 from lengthgen.results import Result, project_root
 
-__all__ = ["agreement", "begin", "frozen", "glue_all", "ledger", "provenance", "table"]
+__all__ = [
+    "agreement",
+    "at_least",
+    "at_most",
+    "begin",
+    "count",
+    "difference",
+    "frozen",
+    "glue_all",
+    "ledger",
+    "provenance",
+    "table",
+]
 
 
 def begin() -> None:
@@ -24,7 +37,7 @@ def begin() -> None:
 
 
 def frozen(name: str) -> Result:
-    """Return an experiment's frozen result: the paper profile, as kept in `results/`.
+    """Return an experiment's frozen result: the full profile, as kept in `results/`.
 
     Raises:
         FileNotFoundError: there is none; says how to make it.
@@ -42,11 +55,12 @@ def provenance(*results: Result) -> HTML:
     parts = []
     for result in results:
         name, environment = html.escape(result.experiment), result.environment
+        profile = "full" if result.profile == "paper" else result.profile
         parts.append(
-            f'<a href="../results/{name}.json">{name}.json</a>: {result.profile} profile, '
+            f'<a href="../results/{name}.json">{name}.json</a>: {profile} profile, '
             f"{len(result.rows):,} rows, seeds {min(result.seeds)} to {max(result.seeds)}, "
             f"code {environment['code']}, PyTorch {environment['torch']}; "
-            f"again with <code>lengthgen reproduce {name}</code>"
+            f"again with <code>lengthgen selfcheck {name}</code>"
         )
     return HTML('<p class="lg-static">' + "<br>".join(parts) + "</p>")
 
@@ -84,6 +98,60 @@ def agreement(
     if not pairs:
         raise ValueError("no row in common: compare results of the same experiment")
     return len(pairs), max(abs(a - b) for a, b in pairs)
+
+
+def difference(value: float | int) -> str:
+    """Return the words for the size of a difference: to one digit, or that there is none.
+
+    Examples:
+        >>> difference(0.0), difference(-3.2e-8)
+        ('identical', '3e-08')
+    """
+    return f"{abs(value):.0e}" if value else "identical"
+
+
+def at_least(value: float | int, form: str) -> str:
+    """Return a lower bound of a number, formatted: rounded down in the last digit.
+
+    Example:
+        >>> at_least(0.999599, ".5f")
+        '0.99959'
+    """
+    return _rounded(value, form, ROUND_FLOOR)
+
+
+def at_most(value: float | int, form: str) -> str:
+    """Return an upper bound of a number, formatted: rounded up in the last digit.
+
+    Examples:
+        >>> at_most(0.05742, ".1%"), at_most(7.21e-7, ".1e"), at_most(0.9, ".2f")
+        ('5.8%', '7.3e-07', '0.90')
+    """
+    return _rounded(value, form, ROUND_CEILING)
+
+
+def _rounded(value: float | int, form: str, rounding: str) -> str:
+    with localcontext(rounding=rounding):
+        text = format(Decimal(repr(float(value))), form)  # of the digits that Python prints
+    digits, exponential, power = text.partition("e")
+    return f"{digits}e{int(power):+03}" if exponential else text
+
+
+def count(k: int, n: int) -> str:
+    """Return the words for `k` of `n` things, few enough to count.
+
+    Raises:
+        ValueError: `k` is not from 0 to `n`, or there are no things.
+
+    Examples:
+        >>> count(0, 20), count(7, 20), count(20, 20), count(880, 1000)
+        ('none of 20', '7 of 20', 'all 20', '880 of 1,000')
+    """
+    if n < 1 or not 0 <= k <= n:
+        raise ValueError(f"{k} of {n} is no count")
+    if k == n:
+        return f"all {n:,}"
+    return f"{k:,} of {n:,}" if k else f"none of {n:,}"
 
 
 def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]], name: str = "") -> HTML:
@@ -144,7 +212,8 @@ def ledger(prefix: str) -> HTML:
                 f"{verdict.value:.4g}",
                 html.escape(verdict.criterion.replace(">=", "≥").replace("<=", "≤")),
                 f"<strong>{WORDS[verdict.passed]}</strong>",
-                f'<a href="../results/{name}.json">{name}</a>, {seeds} seed{"s" * (seeds > 1)}',
+                f'<a href="../results/{name}.json">{name}</a> '
+                f"(result of {seeds} seed{'s' * (seeds > 1)})",
             )
         )
     heads = ("claim", "source", "value", "criterion", "verdict", "data")

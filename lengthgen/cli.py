@@ -99,7 +99,7 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def _reproduce(options: argparse.Namespace) -> int:
     from lengthgen.device import DEVICE, check_device
-    from lengthgen.experiments.reproduce import default_folder, reproduce
+    from lengthgen.reproduce import default_folder, reproduce
 
     if options.device is not None:
         check_device(options.device)

@@ -182,8 +182,9 @@ def diagnose(
     named = ENCODINGS.get(getattr(cls, "name", None)) is cls
     head = HeadConfig(cls.name if named else cls)
     check_encoding(head, offset, lengths)
+    steps = _steps(head) if steps is None else steps
     config = MeasureConfig(
-        TrainingConfig(head, tuple(range(n_seeds)), (offset,), steps=steps or _steps(head)),
+        TrainingConfig(head, tuple(range(n_seeds)), (offset,), steps=steps),
         (offset,),
         tuple(length for length in lengths if head.reach is None or length <= head.reach),
         n_sequences,

@@ -16,9 +16,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lengthgen.attention import HeadConfig, HeadStack
-from lengthgen.dilution import Draws, mass_model, offset_logits, predicted_accuracy
+from lengthgen.dilution import (
+    Draws,
+    mass_model,
+    offset_logits,
+    predicted_accuracy,
+    token_readouts,
+)
 from lengthgen.encodings import encoding_class, has_hook
-from lengthgen.evaluation import accuracy, attention
+from lengthgen.evaluation import FIT, accuracy, attention
 from lengthgen.pinning import peak, pinning_index
 from lengthgen.results import unit
 from lengthgen.task import TestSequences
@@ -55,9 +61,6 @@ Angles rounded to float32 near position 1,000 are off by 3e-5, and a reader's su
 frequencies by 1e-4 of the largest logit. A trained head's largest logit is some 20 nats, so that
 1e-3 of it moves an attention weight by 2 %. Encodings that do use the position are at 0.1 or more.
 """
-
-FIT = 0.99
-"""A head fits its task if it answers at least this share at the longest training length."""
 
 N_ATTENTION = 200
 """Sequences over which attention is averaged to find its peak."""
@@ -164,10 +167,11 @@ def measure(stack: HeadStack, config: MeasureConfig) -> list[dict[str, Any]]:
     stack = stack.select([config.training.models.index(model) for model in models])
     seeds, offsets = zip(*models, strict=True)
     head, lengths = config.tested or stack.config, config.lengths
-    tests = TestSequences(config.n_sequences), TestSequences(min(config.n_sequences, N_ATTENTION))
+    n, vocabulary = config.n_sequences, stack.config.vocabulary
+    test, few = TestSequences(n, vocabulary), TestSequences(min(n, N_ATTENTION), vocabulary)
     stacks = {length: as_tested(stack, head, length, seeds) for length in lengths}
-    share = [accuracy(s, offsets, [n], tests[0])[:, 0] for n, s in stacks.items()]
-    peaks = [peak(attention(s, tests[1].sequences(n))) for n, s in stacks.items()]
+    share = [accuracy(s, offsets, [length], test)[:, 0] for length, s in stacks.items()]
+    peaks = [peak(attention(s, few.sequences(length))) for length, s in stacks.items()]
     share, peaks = torch.stack(share, dim=1), torch.stack(peaks, dim=1)
     beyond = torch.tensor(lengths) >= 2 * TRAINED
     index = pinning_index(peaks[:, beyond], TRAINED) if beyond.any() else None
@@ -202,9 +206,8 @@ def _predicted(stacks: dict[int, HeadStack], offsets: Sequence[int]) -> Tensor:
         parts = [mass_model(t, k, [length]) for t, k in zip(logits, offsets, strict=True)]
         columns.append(torch.stack(parts))
     stack = next(iter(stacks.values()))
-    readouts = stack.tables(torch.tensor([0]), torch.tensor([0])).token_readout
     draws = Draws(32_000, stack.config.vocabulary)
-    return predicted_accuracy(torch.cat(columns, dim=-1), readouts, draws)
+    return predicted_accuracy(torch.cat(columns, dim=-1), token_readouts(stack), draws)
 
 
 @unit

@@ -15,7 +15,10 @@ from lengthgen.results import unit
 from lengthgen.task import FixedOffsetTask, TestSequences
 from lengthgen.training import TrainingConfig, load_heads
 
-__all__ = ["AccuracyConfig", "accuracy", "accuracy_rows", "attention"]
+__all__ = ["FIT", "AccuracyConfig", "accuracy", "accuracy_rows", "attention"]
+
+FIT = 0.99
+"""A head fits its task if it answers at least this share at the longest training length."""
 
 COLUMNS = 8
 """Models per matrix product. Fixed, so that a model's numbers do not depend on its stack."""

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 __all__ = [
     "COLORS",
     "LABELS",
+    "MARKERS",
     "accuracy_by_length",
     "log_lengths",
     "mark_chance",
@@ -26,58 +27,29 @@ __all__ = [
 
 ROTARY, BIAS = "#0072B2", "#00805A"
 
-COLORS = {
-    "none": "#777777",
-    "learned": "#D55E00",
-    "learned-random-offset": "#E69F00",
-    "sinusoidal": "#CC79A7",
-    "rotary": ROTARY,
-    "rotary-interpolated": ROTARY,
-    "rotary-ntk": ROTARY,
-    "rotary-yarn": ROTARY,
-    "xpos": ROTARY,
-    "alibi": BIAS,
-    "t5": BIAS,
-    "clipped-relative": BIAS,
-    "kerple": BIAS,
-    "fire": BIAS,
+LOOKS = {
+    "none": ("no encoding", "#777777", "x"),
+    "learned": ("learned absolute", "#D55E00", "s"),
+    "learned-random-offset": ("learned, random starts", "#E69F00", "^"),
+    "sinusoidal": ("sinusoidal", "#CC79A7", "p"),
+    "rotary": ("rotary", ROTARY, "o"),
+    "rotary-interpolated": ("rotary, interpolated", ROTARY, "<"),
+    "rotary-ntk": ("rotary, NTK-aware", ROTARY, ">"),
+    "rotary-yarn": ("rotary, YaRN", ROTARY, "*"),
+    "xpos": ("xPos", ROTARY, "d"),
+    "alibi": ("ALiBi", BIAS, "v"),
+    "t5": ("T5 buckets", BIAS, "P"),
+    "clipped-relative": ("clipped relative", BIAS, "h"),
+    "kerple": ("KERPLE", BIAS, "X"),
+    "fire": ("FIRE", BIAS, "H"),
 }
-"""One colour per encoding everywhere, shared by those that act alike; distinct to colour-blind
-readers, and in lightness. Those of one colour differ by their markers."""
+"""Label, colour and marker of every encoding.
 
-LABELS = {
-    "none": "no encoding",
-    "learned": "learned absolute",
-    "learned-random-offset": "learned, random offsets",
-    "sinusoidal": "sinusoidal",
-    "rotary": "rotary",
-    "rotary-interpolated": "rotary, interpolated",
-    "rotary-ntk": "rotary, NTK-aware",
-    "rotary-yarn": "rotary, YaRN",
-    "xpos": "xPos",
-    "alibi": "ALiBi",
-    "t5": "T5 buckets",
-    "clipped-relative": "clipped relative",
-    "kerple": "KERPLE",
-    "fire": "FIRE",
-}
+One colour everywhere, shared by encodings that act alike; distinct to colour-blind readers, and in
+lightness. Those of one colour differ by their markers.
+"""
 
-MARKERS = {
-    "none": "x",
-    "learned": "s",
-    "learned-random-offset": "^",
-    "sinusoidal": "p",
-    "rotary": "o",
-    "rotary-interpolated": "<",
-    "rotary-ntk": ">",
-    "rotary-yarn": "*",
-    "xpos": "d",
-    "alibi": "v",
-    "t5": "P",
-    "clipped-relative": "h",
-    "kerple": "X",
-    "fire": "H",
-}
+LABELS, COLORS, MARKERS = ({name: look[part] for name, look in LOOKS.items()} for part in range(3))
 
 PAGE_WIDTH = 7.2
 """Width of a full-width picture, in inches."""

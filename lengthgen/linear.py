@@ -124,7 +124,7 @@ def impulse(offset: Int[Tensor, " models"], length: int) -> Float64[Tensor, "mod
 def loss_metric(
     lengths: Sequence[int] = TRAINING_LENGTHS, vocabulary: int | None = None
 ) -> Float64[Tensor, "offsets offsets"]:
-    r"""Return the matrix $M$ for which the population loss is $\tfrac12 r^\top M r$, $r = w - 1_K$.
+    r"""Return the matrix $\Pi$ of the population loss $\tfrac12 r^\top \Pi r$ with $r = w - 1_K$.
 
     For i.i.d. uniform tokens, centred one-hot $x - \tfrac1V$, lengths $L$ drawn evenly and
     $K < \min L$, the loss of the squared error in units of the target's power $1 - 1/V$ is
@@ -132,7 +132,7 @@ def loss_metric(
     $$\frac{1}{1 - 1/V}\, \tfrac12\, E \big\| \textstyle\sum_{D<L} w(D) x_D - x_K \big\|^2
     = \tfrac12 \sum_D P(L > D)\, r(D)^2 :$$
 
-    $M$ is diagonal. Without centring, $\frac{1}{V-1} E_L[1_L 1_L^\top]$ is added to it: the mean
+    $\Pi$ is diagonal. Without centring, $\frac{1}{V-1} E_L[1_L 1_L^\top]$ is added to it: the mean
     token makes residuals of all offsets add up.
 
     Args:
@@ -164,7 +164,7 @@ def squared_loss(
     target: Float64[Tensor, "*models offsets"],
     metric: Float64[Tensor, "offsets offsets"],
 ) -> Float64[Tensor, "*models"]:
-    r"""Return $\tfrac12 r^\top M r$ with $r = \Phi \theta - y$.
+    r"""Return $\tfrac12 r^\top \Pi r$ with $r = \Phi \theta - y$.
 
     Source: ours.
     """
@@ -175,7 +175,7 @@ def squared_loss(
 def largest_step(
     design: Float64[Tensor, "offsets parameters"], metric: Float64[Tensor, "offsets offsets"]
 ) -> float:
-    r"""Return $2 / \lambda_{\max}(\Phi^\top M \Phi)$: descent converges for every smaller step.
+    r"""Return $2 / \lambda_{\max}(\Phi^\top \Pi \Phi)$: descent converges for every smaller step.
 
     Source: textbook, for a quadratic loss.
     """
@@ -189,7 +189,7 @@ def descent(
     step_size: float,
     start: Float64[Tensor, "models parameters"] | None = None,
 ) -> Iterator[Float64[Tensor, "models parameters"]]:
-    r"""Yield the iterates of $\theta \leftarrow \theta - \eta\, \Phi^\top M (\Phi \theta - y)$.
+    r"""Yield the iterates of $\theta \leftarrow \theta - \eta\, \Phi^\top \Pi (\Phi \theta - y)$.
 
     The first one is `start`, zero by default.
 
@@ -216,7 +216,7 @@ def descent_closed_form(
 ) -> Float64[Tensor, "steps models parameters"]:
     r"""Return iterate $t$ of `descent` without iterating: a spectral filter.
 
-    With $M = C C^\top$, $C^\top \Phi = U S V^\top$ and $\rho_i = 1 - \eta s_i^2$,
+    With $\Pi = C C^\top$, $C^\top \Phi = U S V^\top$ and $\rho_i = 1 - \eta s_i^2$,
 
     $$\theta_t = \theta_0 + \sum_i v_i \frac{1 - \rho_i^t}{s_i}
     \big[u_i^\top C^\top (y - \Phi \theta_0)\big] :$$
@@ -265,9 +265,8 @@ def minimum_norm(
 
 @dataclass(frozen=True)
 class Conditioning:
-    """How well-posed interpolation is: singular values, largest first, and what they imply."""
+    """How well-posed interpolation is."""
 
-    singular_values: Float64[Tensor, " directions"]
     condition_number: float
     rank: int
 
@@ -286,7 +285,7 @@ def conditioning(
     s = torch.linalg.svdvals(design)
     smallest = float(s[-1])
     condition = float(s[0]) / smallest if smallest > 0 else math.inf
-    return Conditioning(s, condition, int((s > tolerance * s[0]).sum()))
+    return Conditioning(condition, int((s > tolerance * s[0]).sum()))
 
 
 def _check_step(design: Tensor, metric: Tensor, step_size: float) -> None:

@@ -215,11 +215,16 @@ def compiled_rotary(offset: int, amplitude: float, vocabulary: int = 16) -> Head
     Args:
         offset: $K$.
         amplitude: $a$, the amplitude $A_f$ of each wave in logit units.
-        vocabulary: $V$, at most 32.
+        vocabulary: $V$, at most the width of the head, 32.
+
+    Raises:
+        ValueError: more tokens than the head is wide.
 
     Source: ours.
     """
     config = HeadConfig("rotary", vocabulary=vocabulary)
+    if vocabulary > config.d_model:
+        raise ValueError(f"vocabulary={vocabulary} is not allowed: it must be 2..{config.d_model}")
     turn = rotary_frequencies(config.d_head) * offset
     query = torch.stack([torch.ones_like(turn), torch.zeros_like(turn)], -1).flatten()
     key = torch.stack([turn.cos(), turn.sin()], -1).flatten()

@@ -66,8 +66,8 @@ def signal_accuracy(
 
     $A_V(s) = \int \varphi(z)\, \Phi(z + s)^{V-1} dz$. With all weights but the target's treated
     as Gaussian noise, $s = \sqrt V w(K) / \sigma$ and
-    $\sigma^2 = \sum_{D \ne K} w(D)^2$. For a kernel of efficiency $\rho$ (see `superoscillation`)
-    at large $L$, $s \to \sqrt{2 n \rho V / L}$.
+    $\sigma^2 = \sum_{D \ne K} w(D)^2$. For a kernel with $\mathrm{eff}$ the value of
+    `superoscillation.efficiency`, at large $L$, $s \to \sqrt{2 n\, \mathrm{eff}\, V / L}$.
 
     Raises:
         ValueError: fewer than 2 tokens.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class Result:
         Raises:
             ResultError: a number that is not finite.
         """
-        head = {"schema_version": SCHEMA_VERSION, **to_json(asdict(self))}
+        head = {"schema_version": SCHEMA_VERSION, **to_json(self)}
         rows = head.pop("rows")
         text = json.dumps(head, indent=1, allow_nan=False)
         compact = {"allow_nan": False, "separators": (",", ":")}
@@ -95,26 +95,23 @@ class Result:
             FileNotFoundError: there is none.
             ResultError: the file is damaged, of another schema or of another experiment.
         """
+        cure = f"move it away or run `lengthgen reproduce {path.stem} --fresh`"
         try:
             content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
             version = content.pop("schema_version")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ResultError(
-                f"{path} is damaged ({error}): move it away or pass --fresh"
-            ) from None
+            raise ResultError(f"{path} is damaged ({error}): {cure}") from None
         if version != SCHEMA_VERSION:
             raise ResultError(
                 f"{path} has schema version {version}; this package reads {SCHEMA_VERSION}"
             )
         for name in sorted(cls.__dataclass_fields__):
             if name not in content or not isinstance(content[name], KINDS[name]):
-                raise ResultError(f"{path} is damaged ({name!r}): move it away or pass --fresh")
+                raise ResultError(f"{path} is damaged ({name!r}): {cure}")
         if not all(isinstance(row, dict) for row in content["rows"]):
-            raise ResultError(f"{path} is damaged (a row): move it away or pass --fresh")
+            raise ResultError(f"{path} is damaged (a row): {cure}")
         if content["experiment"] != path.stem:
-            raise ResultError(
-                f"{path} holds results of {content['experiment']!r}: move it away or pass --fresh"
-            )
+            raise ResultError(f"{path} holds results of {content['experiment']!r}: {cure}")
         return cls(**{name: content[name] for name in cls.__dataclass_fields__})
 
     def select(self, **wanted: Any) -> list[dict[str, Any]]:

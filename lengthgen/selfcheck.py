@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lengthgen.experiments import NAMES, get
-from lengthgen.experiments.reproduce import reproduce
+from lengthgen.reproduce import reproduce
 from lengthgen.results import Result, ResultError
 
 __all__ = ["Check", "compare", "selfcheck", "text_table"]

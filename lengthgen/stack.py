@@ -146,8 +146,16 @@ class ModelStack:
         return type(self)(self.config, parameters, [self.encodings[i] for i in index.tolist()])
 
     def with_parameters(self, **parameters: Tensor) -> ModelStack:
-        """Return a stack with some parameters replaced (dots in names written as `__`)."""
+        """Return a stack with some parameters replaced (dots in names written as `__`).
+
+        Raises:
+            ValueError: a name that the stack does not have.
+        """
         named = {name.replace("__", "."): value for name, value in parameters.items()}
+        if unknown := sorted(set(named) - set(self.parameters)):
+            raise ValueError(
+                f"no parameter {unknown[0]!r}; choose from {', '.join(self.parameters)}"
+            )
         return type(self)(self.config, {**self.parameters, **named}, self.encodings)
 
     def call_hook(self, name: str, x: Tensor | None, *arguments: Tensor) -> Tensor | None:

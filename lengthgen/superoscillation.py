@@ -49,9 +49,9 @@ def mean_square(
 
 
 def mean_square_error_bound(frequencies: Float64[Tensor, " frequencies"], length: int) -> float:
-    r"""Return $B/T$, the relative distance of `mean_square` from its limit at most.
+    r"""Return $B/R$, the relative distance of `mean_square` from its limit at most.
 
-    Over any $T$ consecutive offsets $|\mathrm{mean}\, w^2 - \|\theta\|^2/2| \le \tfrac{B}{T}
+    Over any $R$ consecutive offsets $|\mathrm{mean}\, w^2 - \|\theta\|^2/2| \le \tfrac{B}{R}
     \|\theta\|^2 / 2$ with $B = \max_f \sum_{\nu \ne \omega_f} 1 / |\sin \tfrac12
     (\omega_f - \nu)|$ with $\nu$ running over all $\pm \omega_g$ (geometric sums, Gershgorin).
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64, UInt8
@@ -19,6 +21,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingError",
     "TrainingWarning",
+    "check_loop",
     "default_steps",
     "fit",
     "load_heads",
@@ -42,8 +45,29 @@ class TrainingWarning(UserWarning):
 
 
 def default_steps(encoding: str | type) -> int:
-    """Return the book's number of steps: 4,000 with random offsets, which see each row less."""
+    """Return the book's number of steps: 4,000 with random starts, which see each row less."""
     return 4_000 if encoding == "learned-random-offset" else 1_000
+
+
+def check_loop(config: Any) -> None:
+    """Refuse seeds and settings of `fit` that a configuration cannot have.
+
+    Raises:
+        ValueError: names the value and what is allowed.
+    """
+    if not config.seeds or min(config.seeds) < 0:
+        raise ValueError(f"seeds={config.seeds} are not allowed: at least one of 0, 1, 2, ...")
+    for name in ("steps", "batch_size"):
+        if (value := getattr(config, name)) < 1:
+            raise ValueError(f"{name}={value} is not allowed: it must be at least 1")
+    if not config.learning_rate > 0:
+        raise ValueError(f"learning_rate={config.learning_rate} is not allowed: it must exceed 0")
+    if not config.weight_decay >= 0:
+        raise ValueError(f"weight_decay={config.weight_decay} is not allowed: at least 0")
+    if config.optimizer not in OPTIMIZERS:
+        raise ValueError(
+            f"unknown optimizer {config.optimizer!r}; choose from {', '.join(OPTIMIZERS)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -78,18 +102,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for offset in self.offsets:
             FixedOffsetTask(offset, self.head.vocabulary).check_length(self.lengths[0])
-        if not self.seeds or not self.offsets:
-            raise ValueError(f"seeds={self.seeds}, offsets={self.offsets}: at least one of each")
-        if min(self.seeds) < 0:
-            raise ValueError(f"seed {min(self.seeds)} is not allowed: seeds are 0, 1, 2, ...")
+        if not self.offsets:
+            raise ValueError("offsets=() is not allowed: at least one")
         if self.lengths[0] > self.lengths[1]:
             raise ValueError(f"lengths={self.lengths} are reversed: (shortest, longest)")
-        if self.steps < 1 or self.batch_size < 1:
-            raise ValueError(f"steps={self.steps}, batch_size={self.batch_size}: at least 1")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"unknown optimizer {self.optimizer!r}; choose from {', '.join(OPTIMIZERS)}"
-            )
+        check_loop(self)
 
     @property
     def models(self) -> list[tuple[int, int]]:
@@ -140,19 +157,18 @@ class _Batches:
         self.query_tokens = torch.empty(by_sequence, dtype=torch.uint8)
         self.target = torch.empty(by_sequence, dtype=torch.uint8)
         self.starts = torch.empty(by_sequence, dtype=torch.int32)
-        self.lengths = torch.empty(by_sequence[:2], dtype=torch.long)
+        self.last = torch.empty(by_sequence[:2], dtype=torch.long)
         step = torch.arange(config.steps)
         for model, (seed, offset) in enumerate(config.models):
             tokens, length, uniform = config.draw(seed, offset)
             self.tokens[:, model] = tokens
-            self.query_tokens[:, model] = tokens[step, :, length - 1]
-            self.target[:, model] = tokens[step, :, length - 1 - offset]
+            self.last[:, model] = last = length - 1
+            self.query_tokens[:, model] = tokens[step, :, last]
+            self.target[:, model] = tokens[step, :, last - offset]
             self.starts[:, model] = uniform.mul_(room[length, None])
-            self.lengths[:, model] = length
-        self.last = self.lengths - 1
         self.mask = torch.arange(longest) <= self.last[:, :, None, None]
         self.shifted = bool(self.starts.any())
-        n_positions = int((self.starts.amax(2) + self.lengths).max()) if self.shifted else longest
+        n_positions = int((self.starts.amax(2) + self.last).max()) + 1 if self.shifted else longest
         self.positions = torch.arange(n_positions)
 
     def __getitem__(self, step: int) -> Batch:
@@ -211,6 +227,7 @@ def fit(
         if loss.requires_grad:
             loss.sum().backward()
         history[:, step] = loss.detach()
+        history[~running, step] = torch.nan
         finite = history[:, step].isfinite()
         if not finite.all():
             _report_stopped(running & ~finite, names, step, learning_rate)
@@ -222,8 +239,8 @@ def fit(
                     f"all {len(names)} models stopped: {_stopped(names[model], first)}: lower "
                     f"the learning rate (now {learning_rate}) or check the encoding"
                 )
-            _freeze(method, parameters, ~finite)
-        method.step()
+        with _kept(parameters, ~running):
+            method.step()
         if report is not None:
             report(step + 1, steps, history[:, : step + 1])
     for parameter in parameters:
@@ -244,13 +261,13 @@ def _report_stopped(stopped: Tensor, names: Sequence[str], step: int, rate: floa
         )
 
 
-def _freeze(method: torch.optim.Optimizer, parameters: Sequence[Tensor], models: Tensor) -> None:
-    """Let a step of the optimizer leave some models as they are."""
-    for parameter in parameters:
-        state = [value for value in method.state[parameter].values() if value.dim()]
-        for tensor in (parameter.grad, *state):
-            if tensor is not None:
-                tensor[models] = 0
+@contextmanager
+def _kept(parameters: Sequence[Tensor], models: Tensor) -> Iterator[None]:
+    """Leave some models as they are, whatever is done to the parameters meanwhile."""
+    before = [parameter.detach()[models] for parameter in parameters] if models.any() else []
+    yield
+    for parameter, values in zip(parameters, before, strict=False):
+        parameter.detach()[models] = values
 
 
 def train(

@@ -156,15 +156,12 @@ class TransformerStack(ModelStack):
         self,
         tokens: Integer[Tensor, "models batch length"],
         positions: Int[Tensor, " length"] | None = None,
-        *,
-        keep: Float[Tensor, "models layers heads"] | None = None,
     ) -> Trace:
         """Return what every layer and head computes, by plain attention: the readable reference.
 
         Args:
             tokens: as in `forward`.
             positions: as in `forward`.
-            keep: as in `forward`.
         """
         logits, attention, inputs = [], [], []
 
@@ -180,7 +177,7 @@ class TransformerStack(ModelStack):
             inputs.append(x)
             return weight @ value
 
-        answers = self._run(tokens, positions, None, keep, attend)
+        answers = self._run(tokens, positions, None, None, attend)
         return Trace(answers, *(torch.stack(x, dim=1) for x in (logits, attention, inputs)))
 
     def _run(

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from lengthgen.results import unit
 from lengthgen.task import FixedOffsetTask, Stream, generator_for
-from lengthgen.training import OPTIMIZERS, fit
+from lengthgen.training import check_loop, fit
 from lengthgen.transformer import TransformerConfig, TransformerStack
 
 __all__ = [
@@ -53,14 +53,7 @@ class TransformerTraining:
 
     def __post_init__(self) -> None:
         FixedOffsetTask(self.offset, self.model.vocabulary).check_length(self.length)
-        if not self.seeds or min(self.seeds) < 0:
-            raise ValueError(f"seeds={self.seeds} are not allowed: at least one of 0, 1, 2, ...")
-        if self.steps < 1 or self.batch_size < 1:
-            raise ValueError(f"steps={self.steps}, batch_size={self.batch_size}: at least 1")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"unknown optimizer {self.optimizer!r}; choose from {', '.join(OPTIMIZERS)}"
-            )
+        check_loop(self)
 
     def stack(self, parameters: dict[str, Tensor] | None = None) -> TransformerStack:
         """Return the stack: as initialized, or with stored parameters."""

@@ -22,8 +22,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 
-from lengthgen.code_hash import class_code, classes, code_hash
-from lengthgen.device import chosen_device, on_device
+from lengthgen.code_hash import classes, code_text
+from lengthgen.device import DEVICE, chosen_device, on_device
 from lengthgen.files import ResultError, cache_folder, to_json, write_atomically
 
 __all__ = [
@@ -62,9 +62,12 @@ class Unit:
 
         A class in the configuration, such as a reader's own encoding, counts with its code, and so
         does a device other than the processor.
+
+        Raises:
+            ResultError: the package was edited after it was imported; see `code_hash`.
         """
-        parts = [to_json(config), code_hash(self.function.__module__), torch.__version__]
-        parts += [class_code(found) for found in classes(config)]
+        parts = [to_json(config), code_text(self.function), torch.__version__]
+        parts += [code_text(found) for found in classes(config)]
         if (device := chosen_device().type) != "cpu":
             parts.append(device)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
@@ -120,8 +123,8 @@ def computed(
     missing = {path: pair for path, pair in pairs.items() if not path.exists()}
     yield from (pair for path, pair in pairs.items() if path not in missing)
     if missing:
-        folder = cache_folder().absolute()
-        calls = [(folder, *pair) for pair in missing.values()]
+        place = cache_folder().absolute(), os.environ.get(DEVICE)
+        calls = [(*place, *pair) for pair in missing.values()]
         with closing((pool or processes(1))(_compute, calls)) as paths:
             for path in paths:
                 _check_arrived(path, missing)
@@ -175,10 +178,13 @@ def _training_steps(config: Any) -> int:
     return steps * len(models) if isinstance(steps, int) else 0
 
 
-def _compute(folder: Path, work_unit: Unit, config: Any) -> Path:
-    """Compute a unit, perhaps in a process that was started with another cache folder."""
+def _compute(folder: Path, device: str | None, work_unit: Unit, config: Any) -> Path:
+    """Compute a unit, perhaps in a process that was started with another cache folder or device."""
     if cache_folder().absolute() != folder:
         os.environ["LENGTHGEN_CACHE"] = str(folder)
+    os.environ.pop(DEVICE, None)
+    if device is not None:
+        os.environ[DEVICE] = device
     work_unit(config)
     return work_unit.path(config).absolute()
 
@@ -201,7 +207,7 @@ def _check_arrived(path: Path, wanted: Iterable[Path]) -> None:
 
 
 @contextmanager
-def one_thread() -> Iterable[None]:
+def one_thread() -> Iterator[None]:
     """Let PyTorch use a single thread for a while."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -230,8 +236,7 @@ def _write_unit(path: Path, value: Any, config: Any, seconds: float) -> None:
 def _read_unit(path: Path) -> Any:
     data = path.read_bytes()
     metadata, digest = _checked(data)
-    # Values kept by earlier versions have none.
-    if metadata.get("digest", digest) != digest:
+    if metadata["digest"] != digest:
         raise ValueError(f"{path} does not hold what was written")
     if metadata["rows"]:
         return json.loads(metadata["rows"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -74,6 +75,7 @@ tiny = base.Config(
 )
 base.EXPERIMENT = replace(base.EXPERIMENT, profiles={"quick": tiny, "paper": tiny})
 heads.default_steps = lambda encoding: 40
+heads.SEEDS_PER_STACK = 1
 """
 """Makes `base` small; for this process, and as the head of a script for another one."""
 
@@ -82,10 +84,34 @@ heads.default_steps = lambda encoding: 40
 def tiny_base(monkeypatch):
     from lengthgen.experiments import base, heads
 
-    monkeypatch.setattr(base, "EXPERIMENT", base.EXPERIMENT)  # both put back afterwards
-    monkeypatch.setattr(heads, "default_steps", heads.default_steps)
+    monkeypatch.setattr(base, "EXPERIMENT", base.EXPERIMENT)  # all put back afterwards
+    for name in ("default_steps", "SEEDS_PER_STACK"):
+        monkeypatch.setattr(heads, name, getattr(heads, name))
     exec(TINY_BASE, {})
     return base.EXPERIMENT
+
+
+@pytest.fixture(scope="session")
+def finished_base(tmp_path_factory):
+    """The small `base`, run once: a folder with its results in `out`, its units in `cache`."""
+    from lengthgen.experiments import base, heads
+    from lengthgen.reproduce import reproduce
+
+    top = tmp_path_factory.mktemp("base")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LENGTHGEN_CACHE", str(top / "cache"))
+        patch.setattr(base, "EXPERIMENT", base.EXPERIMENT)
+        patch.setattr(heads, "default_steps", heads.default_steps)
+        exec(TINY_BASE, {})
+        reproduce(["base"], "quick", top / "out", echo=lambda line: None)
+    return top
+
+
+@pytest.fixture
+def done(finished_base, tiny_base, private_cache, tmp_path):
+    """A folder with the small `base`, complete, whose units are in the cache."""
+    shutil.copytree(finished_base / "cache", private_cache, dirs_exist_ok=True)
+    return shutil.copytree(finished_base / "out", tmp_path / "out")
 
 
 @pytest.fixture

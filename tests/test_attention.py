@@ -321,6 +321,8 @@ def test_parts_of_a_stack(small_head):
     changed = stack.with_parameters(encoding__table=table)
     assert torch.equal(changed.parameters["encoding.table"], table)
     assert not torch.equal(stack.parameters["encoding.table"], table)
+    with pytest.raises(ValueError, match=r"no parameter 'encoding.tabel'; choose from token, "):
+        stack.with_parameters(encoding__tabel=table)
     assert stack.map(torch.Tensor.double).dtype == torch.float64
     assert stack.dtype == torch.float32
 
@@ -404,7 +406,7 @@ def test_training_losses_are_those_of_the_plain_head_in_values_and_gradients(
     stack = config.stack().map(torch.Tensor.double)
     batches = _Batches(config, stack)
     assert bool(batches.starts.any()) == (encoding == "learned-random-offset")
-    assert len(set(batches.lengths.flatten().tolist())) > 1
+    assert len(set(batches.last.flatten().tolist())) > 1
     for step in range(config.steps):
         fast, plain = leaves(stack), leaves(stack)
         losses = loss_and_gradient(fast, batches[step], batches.positions)
@@ -421,7 +423,7 @@ def test_training_losses_are_those_of_the_plain_head_in_values_and_gradients(
 
 def plain_loss(stack, batches, model, step):
     """Mean cross-entropy of one model on one batch; sequences that start together go together."""
-    length, offset = int(batches.lengths[step, model]), (1, 3)[model % 2]
+    length, offset = int(batches.last[step, model]) + 1, (1, 3)[model % 2]
     starts = batches.starts[step, model]
     answers, targets = [], []
     for start in starts.unique().tolist():

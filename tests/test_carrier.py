@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from lengthgen.carrier import (
     aligned_coefficients,
     alignment,
-    bessel_attention,
     complex_channels,
     correlation,
     effective_rank,
@@ -95,9 +94,6 @@ def test_the_bessel_constant_is_the_mean_of_exp_kappa(seed):
     mean = kernel(c, frequencies, torch.arange(100_000)).exp().mean().item()
     # Weyl sums over 1e5 points: the error is of order 1e5^-1 per strong harmonic
     assert math.isclose(mean, log_bessel_constant(c).exp().item(), rel_tol=2e-3)
-    k = torch.tensor([4])
-    weight = kernel(c, frequencies, torch.arange(100_000)).softmax(-1)[0, 4].item()
-    assert math.isclose(bessel_attention(c, frequencies, k, 100_000).item(), weight, rel_tol=2e-3)
 
 
 def test_the_bessel_constant_does_not_overflow():

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lengthgen import chapter, figures
 from lengthgen.results import Result
@@ -39,12 +41,12 @@ def test_provenance_names_profile_rows_seeds_code_and_the_command():
     page = chapter.provenance(a_result(), a_result("multiseed")).data
     for words in (
         "../results/base.json",
-        "paper profile",
+        "full profile",
         "1,234 rows",
         "seeds 0 to 7",
         "abc123",
         "PyTorch 2.0",
-        "lengthgen reproduce multiseed",
+        "lengthgen selfcheck multiseed",
     ):
         assert words in page
 
@@ -70,6 +72,31 @@ def test_a_row_of_another_cell_is_not_compared(field):
 def test_rows_without_accuracy_are_passed_over():
     kept = [{**ROW, "accuracy": 0.5}]
     assert chapter.agreement([{"pin": 3}, *kept], [{"pin": 3}, *kept]) == (1, 0.0)
+
+
+def test_a_difference_is_a_size_or_none_at_all():
+    assert [chapter.difference(x) for x in (0.0, -0.0, 0, -0.0123, 1e-12)] == [
+        *["identical"] * 3,
+        "1e-02",
+        "1e-12",
+    ]
+
+
+def test_a_count_of_none_or_all_is_a_word():
+    assert [chapter.count(k, 3) for k in range(4)] == ["none of 3", "1 of 3", "2 of 3", "all 3"]
+
+
+@pytest.mark.parametrize(("k", "n"), [(-1, 3), (4, 3), (0, 0)])
+def test_a_count_that_is_none_is_refused(k, n):
+    with pytest.raises(ValueError, match=f"{k} of {n} is no count"):
+        chapter.count(k, n)
+
+
+@given(st.floats(-1e6, 1e6), st.sampled_from([".0f", ".2f", ".5f", ".0e", ".3e"]))
+def test_a_bound_is_on_its_side_and_no_further_than_the_last_digit(value, form):
+    low, high = float(chapter.at_least(value, form)), float(chapter.at_most(value, form))
+    assert low <= value <= high
+    assert float(format(value, form)) in (low, high)
 
 
 def test_glued_numbers_carry_the_chapters_prefix(monkeypatch):

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 import lengthgen
-from lengthgen.claims import CLAIMS, Claim, check_claims, markdown_table, text_table
+from lengthgen.claims import CLAIMS, check_claims, markdown_table, text_table
 from lengthgen.cli import main
 from lengthgen.results import Result, ResultError
 
@@ -141,6 +141,7 @@ DOCTORED = {
     "pinning.in_range": set_share("peak_in_range", 0.5),
     "pinning.predicted": set_share("predicted", 0.7),
     "pinning.fixed_point": unpin,
+    "pinning.fixed_mix": set_share("pinned", 0.4),
     "pinning.copy": set_rows("copied_row_mass", 0.1, setting="default"),
     "pinning.exchange": set_rows("exchanged_peak_follows", 0.0, setting="default"),
     "pinning.content": set_rows("agreement_without_mean_content", 0.9, setting="default"),
@@ -298,10 +299,24 @@ def test_tables_show_every_claim(folder):
     assert {line.count("|") - line.count("\\|") for line in table} == {7}
 
 
-def test_worst_case_claims_look_at_every_row():
-    """A claim over `max` or `min` must not be satisfied by a mean."""
-    claim = Claim("x.y", "s", "book", "e", lambda r: max(row["x"] for row in r.rows), most=1.0)
-    assert claim.passes(1.0) and not claim.passes(1.0001)
+def test_numbers_that_a_claim_cannot_divide_by_are_named(tmp_path, capsys):
+    result = Result.load(FROZEN / "connections.json")
+    dead = dataclasses.replace(result, rows=[row | {"tail": 0} for row in result.rows])
+    without_levels = dataclasses.replace(result, config=result.config | {"levels": []})
+    for changed, error in ((dead, "ZeroDivisionError"), (without_levels, "IndexError")):
+        changed.save(tmp_path)
+        assert main(["claims", "--results", str(tmp_path)]) == 2
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1 and error in message and "connections.json" in message
+
+
+def test_a_result_is_read_once_and_not_at_all_if_it_is_there(folder, monkeypatch):
+    load, seen = Result.load, []
+    monkeypatch.setattr(Result, "load", lambda path: seen.append(path.stem) or load(path))
+    results = {"shift": load(folder / "shift.json")}
+    verdicts = check_claims(folder, results=results)
+    assert sorted(seen) == ["mechanics", "multiseed", "prop1"]
+    assert results.keys() == good_results().keys() and verdicts == check_claims(folder)
 
 
 def test_the_frozen_results_of_this_repository_pass():

@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+from lengthgen import reproduce
 from lengthgen.cli import main
-from lengthgen.experiments import NAMES
+from lengthgen.experiments import NAMES, get
 from lengthgen.results import Result
 
 QUICK = ["--profile", "quick", "--jobs", "1"]
@@ -25,15 +26,6 @@ def refuse(capsys):
         return captured.err
 
     return refuse
-
-
-@pytest.fixture
-def done(tiny_base, tmp_path, capsys):
-    """A folder with the small `base`, complete."""
-    out = tmp_path / "out"
-    assert main(["reproduce", "base", *QUICK, "--out", str(out)]) == 0
-    capsys.readouterr()
-    return out
 
 
 def content(folder):
@@ -97,7 +89,7 @@ def test_a_damaged_result_is_refused_and_kept(refuse, done, damage):
     (done / "base.json").write_bytes(damage)
     before = content(done)
     message = refuse("reproduce", "base", *QUICK, "--out", done)
-    assert "base.json is damaged" in message and "--fresh" in message
+    assert "base.json is damaged" in message and "`lengthgen reproduce base --fresh`" in message
     assert content(done) == before
 
 
@@ -133,8 +125,10 @@ def test_a_damaged_result_beside_the_one_asked_for_stops_before_anything_is_writ
     (done / "prop1.json").write_text("{")
     (done / "base.png").unlink()  # so that base would be computed again
     before = content(done)
-    assert "prop1.json is damaged" in refuse("reproduce", "base", *QUICK, "--out", done)
-    assert content(done) == before
+    for flags in ((), ("--fresh",)):  # which is about base alone
+        message = refuse("reproduce", "base", *QUICK, *flags, "--out", done)
+        assert "prop1.json is damaged" in message and "reproduce prop1 --fresh" in message
+        assert content(done) == before
 
 
 def test_fresh_replaces_what_is_damaged_or_foreign(done, edit_json, capsys):
@@ -161,7 +155,15 @@ def test_reproduce_writes_what_the_design_says(done, private_cache):
     assert kinds == {".safetensors"}  # no pickle
 
 
-def test_a_complete_result_is_kept(done, capsys, tiny_base):
+def test_a_run_writes_what_was_written_before(done):
+    before = content(done)
+    for path in done.iterdir():
+        path.unlink()
+    assert main(["reproduce", "base", *QUICK, "--out", str(done)]) == 0
+    assert content(done) == before
+
+
+def test_a_complete_result_is_kept(done, capsys):
     before = content(done)
     assert main(["reproduce", "base", *QUICK, "--out", str(done)]) == 0
     assert "complete" in capsys.readouterr().out
@@ -180,6 +182,19 @@ def test_a_result_of_older_code_is_replaced(done, edit_json, capsys):
     edit_json(done / "base.json", environment=old.environment | {"code": "old"}, rows=[])
     assert main(["reproduce", "base", *QUICK, "--out", str(done)]) == 0
     assert Result.load(done / "base.json").rows == old.rows
+
+
+@pytest.mark.parametrize(("kept", "now"), [("cuda", None), (None, "cuda")])
+def test_a_result_of_another_device_is_computed_again(done, edit_json, monkeypatch, kept, now):
+    def with_device(values, device):
+        return values | ({"device": device} if device else {})
+
+    here = reproduce.environment("lengthgen.experiments.base")
+    edit_json(done / "base.json", environment=with_device(here, kept))
+    for device, is_kept in ((kept, True), (now, False)):
+        monkeypatch.setattr(reproduce, "environment", lambda _, d=device: with_device(here, d))
+        found = reproduce._kept(get("base"), "quick", done, None)
+        assert (found is not None) == is_kept
 
 
 def test_ctrl_c_says_how_to_go_on(tiny_base, tmp_path, monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """The device `meta` computes shapes alone, and refuses to mix with tensors of the processor."""
 
+import os
+
 import numpy
 import pytest
 import torch
@@ -10,7 +12,7 @@ from lengthgen.cli import main
 from lengthgen.device import check_device, on_device
 from lengthgen.task import Stream, generator_for
 from lengthgen.training import TrainingConfig
-from lengthgen.units import unit
+from lengthgen.units import computed, unit
 
 META = torch.device("meta")
 
@@ -90,6 +92,30 @@ def test_a_unit_is_computed_on_the_device_and_kept_under_another_name(monkeypatc
     assert seen[0].is_meta
     with on_device(META):
         assert drawn((3,))["drawn"].is_meta
+
+
+@pytest.mark.parametrize(("here", "there"), [("meta", None), (None, "meta"), ("cpu", "meta")])
+def test_a_worker_computes_on_the_device_of_who_asks(monkeypatch, here, there):
+    """It may have been started with another one."""
+
+    def choose(name):
+        if name is None:
+            monkeypatch.delenv(device.DEVICE, raising=False)
+        else:
+            monkeypatch.setenv(device.DEVICE, name)
+
+    def worker(function, calls):
+        choose(there)
+        for call in calls:
+            yield function(*call)
+        assert os.environ.get(device.DEVICE) == here
+
+    monkeypatch.setattr(device, "check_device", torch.device)
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda x: torch.ones(x.shape))
+    choose(here)
+    path = drawn.path((3,))
+    assert list(computed([(drawn, (3,))], worker)) == [(drawn, (3,))]
+    assert path.exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -206,8 +206,9 @@ def test_other_wrong_arguments():
         lengths = (24, 48) if len(arguments) == 2 else (16,)
         with pytest.raises(ValueError, match=word):
             lengthgen.diagnose(*arguments, lengths=lengths)
-    with pytest.raises(ValueError, match="n_seeds=0"):
-        lengthgen.diagnose("rotary", n_seeds=0)
+    for number in ("n_seeds", "steps"):
+        with pytest.raises(ValueError, match=f"{number}=0"):
+            lengthgen.diagnose("rotary", **{number: 0})
     head = replace(HeadConfig("learned"), max_length=8)
     with pytest.raises(ValueError, match="max_length=8"):
         check_encoding(head, 2, (16,))

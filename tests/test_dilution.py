@@ -156,9 +156,8 @@ def test_accuracy_law_meets_sampled_sequences_where_gauss_fails():
     logits[:, :, [40, 90]] += 4.0  # two aliases
     readout = torch.eye(8)
     lengths = [30, 60, 100, 200]
-    weights = (logits - logits.amax((1, 2), keepdim=True)).exp().float()[None]
     test = TestSequences(20_000, 8)
-    measured = dilution.measure(weights, readout[None], [2], lengths, test).accuracy[0]
+    measured = dilution.measure(logits[None], readout[None], [2], lengths, test).accuracy[0]
     law = predict(logits, readout, 2, lengths, n_aliases=16)
     gauss = predict(logits, readout, 2, lengths, n_aliases=0)
     assert (law - measured).abs().max() <= 0.015
@@ -186,9 +185,7 @@ def test_measure_gives_what_evaluation_gives():
     heads, test, lengths = stack(vocabulary=5), TestSequences(300, 5, block=16), [6, 17, 40]
     heads = heads.with_parameters(query=5 * heads.parameters["query"])
     logits = dilution.offset_logits(heads, 40)
-    weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
-    readouts = dilution.token_readouts(heads).float()
-    measured = dilution.measure(weights, readouts, [1, 3], lengths, test)
+    measured = dilution.measure(logits, dilution.token_readouts(heads), [1, 3], lengths, test)
     expected = accuracy(heads, [1, 3], lengths, test).double()
     torch.testing.assert_close(measured.accuracy, expected, rtol=0, atol=1e-6)
     tokens = test.sequences(40)

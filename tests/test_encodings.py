@@ -144,6 +144,8 @@ def test_random_offsets_fit_the_table_exactly():
     encoding = LearnedRandomOffset(4, generator(), rows=64)
     assert encoding.max_length == 64
     assert [encoding.n_starts(length) for length in (10, 16, 64)] == [55, 49, 1]
+    with pytest.raises(ValueError, match=r"length=65 is too long .*64 rows"):
+        encoding.n_starts(65)
     assert encoding.embed(torch.arange(64 - 16, 64)).shape == (16, 4)
 
 

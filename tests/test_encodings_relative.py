@@ -326,6 +326,11 @@ def test_xpos_reaches_its_last_position_and_refuses_the_next(scale, gamma):
         encoding.transform_key(x, last + 1)
 
 
+def test_xpos_without_decay_is_refused():
+    with pytest.raises(ValueError, match=r"gamma=1e\+17 and scale=512.0 are too large"):
+        XPos(4, gamma=1e17)
+
+
 def test_logits_of_xpos_fall_with_the_distance_of_a_key_before_the_query():
     encoding = XPos(8)
     encoding.frequencies = torch.zeros(4, dtype=torch.float64)  # no rotation: decay alone

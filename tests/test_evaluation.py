@@ -7,7 +7,6 @@ from lengthgen.attention import HeadConfig, HeadStack
 from lengthgen.encodings import ENCODINGS
 from lengthgen.evaluation import AccuracyConfig, accuracy, accuracy_rows, attention
 from lengthgen.task import TestSequences
-from lengthgen.training import TrainingConfig
 
 few = settings(max_examples=8, deadline=None)
 SHARP = {"learned": {"std": 0.7}, "learned-random-offset": {"std": 0.7}}
@@ -172,4 +171,3 @@ def test_every_field_of_the_configuration_changes_rows_and_key(small_training):
     ):
         assert accuracy_rows.key(changed) != key
         assert accuracy_rows(changed) != rows
-    assert isinstance(training, TrainingConfig)

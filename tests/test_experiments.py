@@ -17,7 +17,7 @@ from lengthgen.attention import HeadConfig
 from lengthgen.encodings import ENCODINGS
 from lengthgen.experiments import NAMES, base, get, heads, mechanics, multiseed, prop1, shift
 from lengthgen.experiments.experiment import PROFILES
-from lengthgen.experiments.reproduce import default_folder, reproduce
+from lengthgen.reproduce import default_folder, reproduce
 from lengthgen.results import Result
 from lengthgen.task import FixedOffsetTask
 from lengthgen.training import TrainingConfig
@@ -321,6 +321,13 @@ def test_every_ablation_changes_one_thing():
         FixedOffsetTask(training.offsets[0]).check_length(training.lengths[0])
 
 
+def test_every_seed_that_a_row_has_is_listed():
+    """Some measurements have seeds of their own, whatever `--seeds` says."""
+    rows = [{"seed": 3}, {"law": 0.5}, {"seed": 0}, {"seed": 3}]
+    made_up = replace(get("base"), plan=lambda config: [], measure=lambda config: (rows, {}))
+    assert made_up.run("quick", n_seeds=1).seeds == [0, 3]
+
+
 # -- reproduce -----------------------------------------------------------------------------------
 
 
@@ -333,8 +340,8 @@ def test_reproduce_runs_all_experiments_in_order(tiny, tmp_path, monkeypatch):
     names = tuple(MODULES)
     for name in names:
         monkeypatch.setattr(MODULES[name], "EXPERIMENT", tiny(name))
-    monkeypatch.setattr("lengthgen.experiments.reproduce.NAMES", names)
-    monkeypatch.setattr("lengthgen.experiments.reproduce.check_claims", lambda folder: [])
+    monkeypatch.setattr("lengthgen.reproduce.NAMES", names)
+    monkeypatch.setattr("lengthgen.reproduce.check_claims", lambda folder, results: [])
     said = []
     found = reproduce([], "quick", tmp_path, echo=said.append)
     assert [result.experiment for result in found] == list(names)

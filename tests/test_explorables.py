@@ -32,7 +32,6 @@ from lengthgen.explorables.base import pack, script
 from lengthgen.explorables.heads import column, learned_heads, new_heads, rotary_heads
 from lengthgen.explorables.task import head_pair
 from lengthgen.explorables.transformer import LENGTHS, rounded_triangle
-from lengthgen.late_carrier import MaxMargin
 from lengthgen.position_head import margin
 
 LIMIT = 300_000
@@ -217,7 +216,6 @@ def test_the_exported_kernels_are_what_the_page_says():
         assert (margin(coefficients, w, offset, 16) - 1).abs().max() < 1e-5
         wins_at_48 = margin(coefficients, w, offset, 48) > 0
         assert bool(wins_at_48.all()) if keeps else not bool(wins_at_48.any())
-    assert MaxMargin  # the programs are those of lengthgen.late_carrier
 
 
 def finished(explorable):
@@ -234,7 +232,7 @@ def test_a_kernel_trains_new_heads_and_stops_when_asked(built, monkeypatch):
     task = Task(built["task"].data)
     seen = []
     task.observe(lambda change: seen.append(change.new), "progress")
-    task._on_message(task, {"type": "train", "state": {}}, [])
+    task._on_message(task, {"type": "train"}, [])
     assert finished(task) == "heads of seed 100"
     assert task.data != built["task"].data and task.data.keys() == built["task"].data.keys()
     assert any(progress["running"] for progress in seen)
@@ -245,7 +243,7 @@ def test_a_kernel_trains_new_heads_and_stops_when_asked(built, monkeypatch):
         return new_heads(encoding, seed, report, steps=3)
 
     monkeypatch.setattr("lengthgen.explorables.task.new_heads", cancel)
-    task._on_message(task, {"type": "train", "state": {}}, [])
+    task._on_message(task, {"type": "train"}, [])
     assert finished(task) == "cancelled" and task.data == before
     monkeypatch.setattr("lengthgen.explorables.task.new_heads", None)
     task.train(7)
@@ -258,7 +256,11 @@ def test_state_moves_both_ways(built):
     assert json.loads(re.search(r'json">(.*?)</script>', linear.html())[1])["state"] == {
         "offset": 3
     }
-    assert not linear.trainable and built["task"].trainable
+
+
+def test_the_button_that_trains_is_there_where_training_is(built):
+    able = {name for name, explorable in built.items() if explorable.trainable}
+    assert able == {"task", "equivariance", "pinning"}
 
 
 def test_text_in_a_state_cannot_leave_its_script():

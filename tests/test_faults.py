@@ -146,11 +146,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("step", "code"), FAULTS)
 def test_a_folder_that_fails_is_one_line_and_a_later_run_finishes(
-    tiny_base, private_cache, tmp_path, capsys, step, code
+    done, private_cache, capsys, step, code
 ):
-    out = tmp_path / "out"
-    assert main([*QUICK, str(out)]) == 0
-    whole, units = content(out), sorted(private_cache.rglob("*"))
+    out, whole, units = done, content(done), sorted(private_cache.rglob("*"))
     (out / "base.png").unlink()  # so that there is something to write
     before = content(out)
     with pytest.MonkeyPatch.context() as patch:
@@ -185,8 +183,8 @@ def test_a_cache_that_fails_is_one_line_and_keeps_nothing_half(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_complete_cache_that_is_read_only_is_read(tiny_base, tmp_path, monkeypatch):
-    expected = tiny_base.run("quick")
+def test_a_complete_cache_that_is_read_only_is_read(done, tiny_base, monkeypatch):
+    expected = Result.load(done / "base.json")
     monkeypatch.setattr(
         "lengthgen.units.write_atomically", lambda *arguments: pytest.fail("writes")
     )
@@ -249,10 +247,10 @@ def test_a_killed_process_is_one_line_and_not_a_hang(tmp_path):
 )
 @pytest.mark.parametrize("command", ["claims", "reproduce"])
 def test_an_edited_result_is_one_line_and_kept(
-    tiny_base, tmp_path, edit_json, capsys, command, changes, named
+    done, tmp_path, edit_json, capsys, command, changes, named
 ):
     name = "shift" if command == "claims" else "base"  # no claim is about `base`
-    path = replace(tiny_base.run("quick"), experiment=name).save(tmp_path)
+    path = replace(Result.load(done / "base.json"), experiment=name).save(tmp_path)
     edit_json(path, **changes)
     before = path.read_bytes()
     arguments = ["claims", "--results", tmp_path] if command == "claims" else [*QUICK, tmp_path]
@@ -327,11 +325,9 @@ def test_no_module_reads_or_writes_pickle(path):
             }
 
 
-def test_a_run_leaves_no_pickle_in_the_cache(tiny_base, private_cache, tmp_path):
-    assert main([*QUICK, str(tmp_path / "out")]) == 0
-    kept = [path for path in private_cache.rglob("*") if path.is_file()]
+def test_a_run_leaves_no_pickle_in_the_cache(finished_base):
+    kept = [path for path in (finished_base / "cache").rglob("*") if path.is_file()]
     assert kept and {path.suffix for path in kept} == {".safetensors"}
     for path in kept:
         _read_unit(path)
         assert path.read_bytes()[8:9] == b"{"  # a safetensors header
-    assert Result.load(tmp_path / "out" / "base.json").rows

@@ -17,6 +17,7 @@ def test_position_rows_show_the_early_and_the_late_carrier():
 def test_the_certificate_row():
     (row,) = position.carrier_rows(position.CarrierConfig(Spectrum(), (2,), 2_000))
     assert abs(row["certificate"] - 1) < 1e-5 and row["certificate_off_support"] < 1
+    assert row["duality_gap"] < 1e-6
     assert row["first_lost"] == 1711 and row["support"] == 3
 
 

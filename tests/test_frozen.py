@@ -8,7 +8,7 @@ import pytest
 
 from lengthgen.code_hash import code_hash
 from lengthgen.experiments import NAMES, get
-from lengthgen.experiments.reproduce import _results_page
+from lengthgen.reproduce import _results_page
 from lengthgen.results import Result, to_json
 
 FROZEN = Path(__file__).parent.parent / "results"

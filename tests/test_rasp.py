@@ -146,3 +146,9 @@ def test_the_guarantee_holds_against_the_worst_sequence():
         tokens = torch.ones(1, 1, length, dtype=torch.long)  # all others agree on a wrong answer
         tokens[..., -1 - offset] = 0
         assert bool(head.forward(tokens)[0].argmax(-1) == 0) == right
+
+
+def test_a_compiled_head_holds_no_more_tokens_than_it_is_wide():
+    assert compiled_rotary(1, 1.0, vocabulary=32).config.vocabulary == 32
+    with pytest.raises(ValueError, match=r"vocabulary=33 .*2\.\.32"):
+        compiled_rotary(1, 1.0, vocabulary=33)

@@ -81,7 +81,7 @@ def test_a_truncated_result_is_refused(tmp_path, share):
     data = a_result().to_bytes()
     path = tmp_path / "base.json"
     path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(ResultError, match=r"base.json is damaged .*--fresh"):
+    with pytest.raises(ResultError, match=r"base.json is damaged .*reproduce base --fresh"):
         Result.load(path)
 
 

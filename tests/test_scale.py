@@ -17,8 +17,9 @@ from lengthgen import cluster as clusters
 from lengthgen.cli import main
 from lengthgen.experiments import NAMES, get
 from lengthgen.experiments.experiment import Experiment
-from lengthgen.experiments.reproduce import _ready, reproduce
 from lengthgen.files import ResultError
+from lengthgen.reproduce import _ready, reproduce
+from lengthgen.results import Result
 from lengthgen.units import _check_arrived, computed, longest_first, processes, unit
 
 pytestmark = pytest.mark.filterwarnings(
@@ -90,12 +91,11 @@ def test_the_heads_that_train_longest_start_first():
     assert ordered[0][1].training.head.encoding == "learned-random-offset"
 
 
-def test_numbers_do_not_depend_on_the_order(tiny_base, tmp_path, monkeypatch):
+def test_numbers_do_not_depend_on_the_order(tiny_base, finished_base, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(f"{Experiment.__module__}.longest_first", lambda work: list(work)[::-1])
         backwards = tiny_base.run("quick")
-    monkeypatch.setenv("LENGTHGEN_CACHE", str(tmp_path))
-    forwards = tiny_base.run("quick")
+    forwards = Result.load(finished_base / "out" / "base.json")
     assert forwards.rows == backwards.rows and forwards.summary == backwards.summary
 
 
@@ -209,12 +209,14 @@ def fragile(module_folder, tmp_path):
     return fragile
 
 
-def test_a_cluster_gives_the_rows_of_one_process(tiny_base, scheduler, tmp_path, monkeypatch):
-    expected = tiny_base.run("quick")
+def test_a_cluster_gives_the_rows_of_one_process(
+    tiny_base, finished_base, scheduler, tmp_path, monkeypatch
+):
+    expected = Result.load(finished_base / "out" / "base.json")
     monkeypatch.setenv("LENGTHGEN_CACHE", str(tmp_path / "cache"))
     arguments = ["reproduce", "base", "--profile", "quick", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--backend", "dask", "--scheduler", scheduler]) == 0
-    found = tiny_base.run("quick")
+    found = Result.load(tmp_path / "out" / "base.json")
     assert found.rows == expected.rows and found.summary == expected.summary
     # the workers used this run's cache, not the one they were started with
     assert list((tmp_path / "cache" / "accuracy_rows").iterdir())
@@ -304,10 +306,9 @@ def test_an_unknown_backend_or_a_scheduler_for_none_is_refused(tmp_path, capsys)
     assert "needs --backend dask" in refused(capsys, tmp_path, "--scheduler", "tcp://a:1")
 
 
-def test_nothing_to_compute_needs_no_cluster(tiny_base, tmp_path, monkeypatch):
-    reproduce(["base"], "quick", tmp_path, echo=lambda line: None)
+def test_nothing_to_compute_needs_no_cluster(done, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    (result,) = reproduce(["base"], "quick", tmp_path, backend="dask", echo=lambda line: None)
+    (result,) = reproduce(["base"], "quick", done, backend="dask", echo=lambda line: None)
     assert result.rows
 
 

@@ -1,3 +1,4 @@
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -52,7 +53,7 @@ def test_seed_7_starts_from_the_same_bits(alone_and_stacked):
 def test_seed_7_sees_the_same_data(alone_and_stacked):
     alone, stacked, index = alone_and_stacked
     one, many = (_Batches(config, config.stack()) for config in (alone, stacked))
-    for part in ("tokens", "lengths", "starts"):
+    for part in ("tokens", "last", "starts"):
         assert torch.equal(getattr(many, part)[:, index], getattr(one, part)[:, 0])
 
 
@@ -82,14 +83,14 @@ def test_data_depend_on_seed_and_offset_and_not_on_the_encoding(small_training):
 
     first, second = tokens("rotary"), tokens("learned-random-offset")
     assert torch.equal(first.tokens, second.tokens)
-    assert torch.equal(first.lengths, second.lengths)
+    assert torch.equal(first.last, second.last)
     flat = first.tokens.transpose(0, 1).flatten(1)
     assert len(flat.unique(dim=0)) == 4  # each seed and offset its own
 
 
 def test_training_lengths_are_uniform_on_the_range_and_drawn_per_model_and_step(small_training):
     config = small_training(seeds=(0, 1, 2), lengths=(5, 8), steps=1000)
-    lengths = _Batches(config, config.stack()).lengths
+    lengths = _Batches(config, config.stack()).last + 1
     counts = lengths.flatten().bincount(minlength=9)
     assert counts[:5].sum() == 0 and len(counts) == 9
     # 6,000 draws over four lengths: standard deviation 34
@@ -97,14 +98,13 @@ def test_training_lengths_are_uniform_on_the_range_and_drawn_per_model_and_step(
     assert not torch.equal(lengths[:, 0], lengths[:, 1])
 
 
-def test_starts_of_random_offsets_cover_the_table_uniformly(small_head, small_training):
+def test_random_starts_cover_the_table_uniformly(small_head, small_training):
     """For every sequence length all starts 0 .. R - L, so that the last rows are trained too."""
     head = small_head("learned-random-offset", rows=20)
     config = small_training(head=head, steps=4000, lengths=(5, 8), batch_size=2)
     batches = _Batches(config, config.stack())
     starts = batches.starts
-    lengths = batches.lengths.view(*batches.lengths.shape, *[1] * (starts.dim() - 2))
-    lengths = lengths.expand_as(starts)
+    lengths = (batches.last + 1)[..., None].expand_as(starts)
     for length in range(5, 9):
         counts = starts[lengths == length].bincount(minlength=20 - length + 1)
         assert len(counts) == 20 - length + 1
@@ -217,12 +217,15 @@ def test_every_field_of_the_training_changes_it_and_its_key(small_training, smal
         ({"offsets": (1, 5)}, "length=5 .*offset=5.*at least 6"),
         ({"offsets": (0,)}, "offset=0 .*at least 1"),
         ({"offsets": (-2,)}, "offset=-2 .*at least 1"),
-        ({"offsets": ()}, "at least one of each"),
-        ({"seeds": ()}, "at least one of each"),
-        ({"seeds": (0, -1)}, "seed -1 .*0, 1, 2"),
+        ({"offsets": ()}, r"offsets=\(\) .*at least one"),
+        ({"seeds": ()}, r"seeds=\(\) .*at least one of 0, 1, 2"),
+        ({"seeds": (0, -1)}, r"seeds=\(0, -1\) .*0, 1, 2"),
         ({"lengths": (9, 8)}, r"lengths=\(9, 8\) .*shortest, longest"),
         ({"steps": 0}, "steps=0.*at least 1"),
         ({"batch_size": 0}, "batch_size=0.*at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 .*exceed 0"),
+        ({"learning_rate": math.nan}, "learning_rate=nan .*exceed 0"),
+        ({"weight_decay": -0.1}, "weight_decay=-0.1 .*at least 0"),
         ({"optimizer": "adan"}, "'adan'; choose from adam, adamw, sgd"),
     ],
 )
@@ -234,11 +237,11 @@ def test_a_bad_configuration_is_refused_with_the_value_and_what_is_allowed(
 
 
 def test_a_training_length_past_the_table_is_refused_with_both_numbers(small_head, small_training):
-    for name, sizes, options in (
-        ("learned", {"max_length": 6}, {}),
-        ("learned-random-offset", {}, {"rows": 6}),
+    for name, sizes, options, message in (
+        ("learned", {"max_length": 6}, {}, r"position 7 .*6 rows"),
+        ("learned-random-offset", {}, {"rows": 6}, r"length=7 .*6 rows"),
     ):
-        with pytest.raises(ValueError, match=r"position 7 .*6 rows"):
+        with pytest.raises(ValueError, match=message):
             train(small_training(head=small_head(name, sizes, **options)))
 
 
@@ -250,9 +253,11 @@ def test_losses_that_are_not_finite_name_seed_offset_and_step(small_training):
         train(small_training(learning_rate=1e30))
 
 
+@pytest.mark.parametrize("last", [4, 8], ids=["recovers", "stays broken"])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer):
-    """Three parabolas; from step 4 on the loss of the second is not a number."""
+def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer, decay, last):
+    """Three parabolas; from step 4 to the last one the loss of the second is not a number."""
 
     def run(breaks):
         x = torch.tensor([[1.0], [2.0], [3.0]])
@@ -261,10 +266,11 @@ def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer):
         def losses(step):
             seen.append(x.detach().clone())
             scale = torch.ones(3)
-            scale[1] = torch.nan if breaks and step >= 4 else 1.0
+            scale[1] = torch.nan if breaks and 4 <= step <= last else 1.0
             return (x[:, 0] - 5) ** 2 * scale
 
-        history = fit([x], losses, ["a", "b", "c"], 9, optimizer=optimizer, learning_rate=0.1)
+        settings = {"optimizer": optimizer, "learning_rate": 0.1, "weight_decay": decay}
+        history = fit([x], losses, ["a", "b", "c"], 9, **settings)
         return x, history, seen
 
     whole, expected, _ = run(breaks=False)
@@ -275,7 +281,8 @@ def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer):
         assert torch.equal(broken[model], whole[model])
         assert torch.equal(history[model], expected[model])
     assert torch.equal(history[1, :4], expected[1, :4]) and not history[1, 4:].isfinite().any()
-    assert torch.equal(broken[1], seen[4][1])  # it stays where its loss broke
+    # It stays where its loss broke, whatever its loss would be later and however weights decay.
+    assert torch.equal(broken[1], seen[4][1])
 
 
 def test_default_steps_are_those_of_the_book():

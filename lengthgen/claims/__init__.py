@@ -48,20 +48,33 @@ class Verdict:
     passed: bool | None
 
 
-def check_claims(folder: Path, claims: tuple[Claim, ...] | None = None) -> list[Verdict]:
+def check_claims(
+    folder: Path,
+    claims: tuple[Claim, ...] | None = None,
+    results: dict[str, Result] | None = None,
+) -> list[Verdict]:
     """Hold every claim against the results in a folder.
+
+    Args:
+        folder: where the results are.
+        claims: all by default.
+        results: those of the folder that were read before, by experiment; what else is read, once
+            each, is added.
 
     Raises:
         ResultError: a result is damaged or lacks what a claim is about.
     """
     if not folder.is_dir():
         raise ResultError(f"there is no folder {folder}: run `lengthgen reproduce` to fill one")
+    results = {} if results is None else results
     verdicts = []
     for claim in CLAIMS if claims is None else claims:
         path = folder / f"{claim.experiment}.json"
         value = passed = None
-        if path.exists():
-            value = _measured(claim, path)
+        if claim.experiment not in results and path.exists():
+            results[claim.experiment] = Result.load(path)
+        if claim.experiment in results:
+            value = _measured(claim, results[claim.experiment], path)
             passed = claim.passes(value)
         verdicts.append(
             Verdict(
@@ -77,11 +90,10 @@ def check_claims(folder: Path, claims: tuple[Claim, ...] | None = None) -> list[
     return verdicts
 
 
-def _measured(claim: Claim, path: Path) -> float:
-    result = Result.load(path)
+def _measured(claim: Claim, result: Result, path: Path) -> float:
     try:
         return float(claim.measure(result))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ResultError(
             f"{path} does not hold what claim {claim.id} is about "
             f"({type(error).__name__}: {error}): "

@@ -28,7 +28,7 @@ CLAIMS = (
         "dilution.accuracy_mean",
         "Accuracy follows a law without a parameter: mean absolute error over all heads and "
         "lengths 16 to 1024",
-        "abstract",
+        "book",
         "dilution",
         lambda r: r.summary["accuracy"]["predicted, every head"]["mean"],
         most=0.005,

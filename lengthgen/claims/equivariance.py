@@ -77,7 +77,7 @@ CLAIMS = (
     Claim(
         "equivariance.shift_trained",
         "Trained rows do not make logits equivariant: smallest relative change within the "
-        "table of random offsets, shift 16",
+        "table of random starts, shift 16",
         "book",
         "shift",
         lambda r: min(column(r, "logit_change", encoding="learned-random-offset", shift=16)),

@@ -75,7 +75,7 @@ CLAIMS = (
     ),
     Claim(
         "gap.control",
-        "Learned positions with random offsets work at length 32, twice what they were trained "
+        "Learned positions with random starts work at length 32, twice what they were trained "
         "on: mean over seeds, worst offset",
         "book",
         "multiseed",

@@ -108,7 +108,7 @@ CLAIMS = (
     ),
     Claim(
         "transfer.control",
-        "Learned positions with random offsets answer at length 96 inside their table, three "
+        "Learned positions with random starts answer at length 96 inside their table, three "
         "times what they were trained on: mean over seeds, positions 32 to 95",
         "book",
         "transformer",

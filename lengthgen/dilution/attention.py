@@ -38,11 +38,14 @@ def attention_law(
       \prod_{D \ne 0, K} \frac1V \sum_b \exp(-t\, e^{T(a,b,D)}) \, dt$$
 
     by the trapezoidal rule in $\log t$. The product does not depend on y and is accumulated over
-    D, so that one pass gives all lengths and targets. Below the first point $t_0$ the integrand is
-    taken as $e^{T(a,y,K)}$, its value at 0. With Z the softmax's normalizer that is too much by at
-    most $e^{T(a,y,K)} t_0^2 \, \mathbb{E}[Z] / 2$, and attention is at least
-    $e^{T(a,y,K)} / \mathbb{E}[Z]$ (Jensen), so the relative error is at most
-    $(t_0 \mathbb{E}[Z])^2 / 2$, with $t_0$ chosen from the largest $\mathbb{E}[Z]$: `START_ERROR`.
+    D, so that one pass gives all lengths and targets. Below the first point $t_{\min}$ the
+    integrand is taken as $e^{T(a,y,K)}$, its value at 0. With S the softmax's normalizer that is
+    too much by at most $e^{T(a,y,K)} t_{\min}^2 \, \mathbb{E}[S] / 2$, and attention is at least
+    $e^{T(a,y,K)} / \mathbb{E}[S]$ (Jensen), so the relative error is at most
+    $(t_{\min} \mathbb{E}[S])^2 / 2$, with $t_{\min}$ chosen from the largest $\mathbb{E}[S]$:
+    `START_ERROR`. The grid reaches $t (e^{T(a,y,K)} + e^{T(a,a,0)}) = 40$ for every target; what
+    lies beyond is dropped, a relative error of at most
+    $e^{-40} \mathbb{E}[S] / (e^{T(a,y,K)} + e^{T(a,a,0)})$.
 
     Args:
         logits: $T(a, b, D)$ of one head.
@@ -84,12 +87,12 @@ def attention_law(
 
 
 def _log_mean_normalizer(logits: Tensor, offset: int, fixed: Tensor) -> Tensor:
-    """Return log E[Z] of each query token, for the target token with the largest, at all offsets.
+    """Return log E[S] of each query token, for the target token with the largest, at all offsets.
 
     Args:
         logits: T(a, b, D).
         offset: target offset K.
-        fixed: log of the two terms of Z that are given, (query, target).
+        fixed: log of the two terms of S that are given, (query, target).
     """
     others = logits.clone()
     others[:, :, [0, offset]] = -torch.inf

@@ -30,10 +30,10 @@ def reach_constant(
 
 
 def reach_bound(total: float, n_frequencies: int) -> float:
-    r"""Bound $\lim L\,\alpha(L)$ of a position-only head by $(2\pi M/r + 4/\pi)^{r/2}$.
+    r"""Bound $\lim L\,\alpha(L)$ of a position-only head by $(2\pi H/r + 4/\pi)^{r/2}$.
 
     Args:
-        total: $M = \sum_f |c_f|$.
+        total: $H = \sum_f |c_f|$.
         n_frequencies: r, the number of nonzero coefficients.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
 from lengthgen.dilution.heads import segments
@@ -25,8 +25,8 @@ class Measured:
 
 
 def measure(
-    weights: Float32[Tensor, "models vocabulary vocabulary offsets"],
-    readouts: Float32[Tensor, "models vocabulary vocabulary"],
+    logits: Float[Tensor, "models vocabulary vocabulary offsets"],
+    readouts: Float[Tensor, "models vocabulary vocabulary"],
     offsets: Sequence[int],
     lengths: Sequence[int],
     test: TestSequences,
@@ -38,13 +38,15 @@ def measure(
     every length.
 
     Args:
-        weights: $e^{T(a, b, D)}$, up to a factor for each query token.
+        logits: $T(a, b, D)$.
         readouts: `readout[b, v]`.
         offsets: target offset of each head.
         lengths: sequence lengths.
         test: the sequences.
         block: offsets per matrix product; it changes memory, not the result.
     """
+    weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
+    readouts = readouts.float()
     n_models, vocabulary = weights.shape[:2]
     columns = torch.tensor(list(offsets))
     tokens = torch.cat([part for _, part in test.blocks(max(lengths))], dim=1)
@@ -80,7 +82,7 @@ def measure(
 def half_accuracy_length(
     lengths: Sequence[int], accuracy: Float[Tensor, " lengths"], level: float = 0.5
 ) -> float | None:
-    """Return the length at which accuracy first falls to `level`, linear in log length between.
+    """Return the length at which accuracy first falls below `level`, linear in log length between.
 
     `None` if it never does within the lengths.
 

@@ -1,4 +1,4 @@
-"""Learned absolute positions: one trained row per position, with or without random offsets."""
+"""Learned absolute positions: one trained row per position, with or without random starts."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Learned(PositionalEncoding):
         max_length: number of rows.
         generator: source of the initial table.
         std: standard deviation of the initial table, $p_i \sim N(0, \mathrm{std}^2)$.
+
+    Raises:
+        ValueError: a table without rows.
 
     Source: the learned table of Vaswani et al. (2017), section 3.5.
     """
@@ -50,6 +53,15 @@ class LearnedRandomOffset(Learned):
     Each sequence of length $L$ starts at a row drawn uniformly from $0 .. R - L$, with
     $R$ = `rows`, so that every row is trained. Evaluation starts at row 0.
 
+    Args:
+        d_model: width of a row.
+        generator: source of the initial table.
+        rows: $R$.
+        std: as in `Learned`.
+
+    Raises:
+        ValueError: a table without rows.
+
     Source: the simplest member of the family of Ruoss et al. (2023), randomized positions.
     """
 
@@ -61,5 +73,14 @@ class LearnedRandomOffset(Learned):
         super().__init__(d_model, rows, generator, std)
 
     def n_starts(self, length: int) -> int:
-        """Return $R - L + 1$, the number of starts at which the sequence fits the table."""
+        """Return $R - L + 1$, the number of starts at which the sequence fits the table.
+
+        Raises:
+            ValueError: a sequence longer than the table.
+        """
+        if length > self.max_length:
+            raise ValueError(
+                f"length={length} is too long for the {self.name} encoding, whose table has "
+                f"{self.max_length} rows: use shorter sequences or more rows"
+            )
         return self.max_length - length + 1

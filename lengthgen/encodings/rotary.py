@@ -49,6 +49,10 @@ class Rotary(PositionalEncoding):
         layout: how channels pair up: `interleaved` (2f with 2f + 1) or `half-split`
             (f with f + width/2).
 
+    Raises:
+        ValueError: `width` odd or above `d_head`, another layout, or what `rotary_frequencies`
+            refuses.
+
     Angles are products of integers with float64 frequencies and are rounded to the dtype of `x`
     only after sine and cosine. The spectrum is a plain attribute, not a buffer: casting the
     module does not change it.

@@ -34,7 +34,8 @@ class XPos(Rotary):
         layout: how channels pair up.
 
     Raises:
-        ValueError: `scale` or `gamma` not above 0, or what `Rotary` refuses.
+        ValueError: `scale` or `gamma` not above 0, or so large that nothing decays; or what
+            `Rotary` refuses.
 
     Source: Sun et al. (2022), with the scale and $\gamma$ of their code.
     """
@@ -58,6 +59,8 @@ class XPos(Rotary):
         self.d_head = d_head
         share = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
         self.log_decay = ((share + gamma) / (1 + gamma)).log() / scale  # per token, per pair
+        if self.log_decay[0] == 0:
+            raise ValueError(f"gamma={gamma} and scale={scale} are too large: nothing decays")
         self.max_length = int(LARGEST_EXPONENT / -self.log_decay[0].item()) + 1
 
     def transform_query(

@@ -11,6 +11,7 @@ import torch
 from matplotlib.figure import Figure
 
 from lengthgen import figures
+from lengthgen.carrier import effective_rank
 from lengthgen.encodings import rotary_frequencies
 from lengthgen.evaluation import accuracy
 from lengthgen.experiments.experiment import Experiment
@@ -128,14 +129,13 @@ def _row(config: _RunConfig, seed: int) -> dict[str, Any]:
 def _model_rows(config: _RunConfig, caught: Caught, offset: torch.Tensor) -> list[dict[str, Any]]:
     model = caught.model
     values = response(model, LIMIT)
-    singular = torch.linalg.svdvals(model.transition).square()
     columns = {
         "reached": caught.reached,
         "steps": caught.steps,
         "loss": training_loss(model, offset),
         "tail": values[:, LONGEST:].abs().amax(-1),
         "radius": model.eigenvalues.abs().amax(-1),
-        "rank": singular.sum(-1).square() / singular.square().sum(-1),
+        "rank": effective_rank(model.transition),
     }
     return [
         _row(config, seed)
@@ -270,7 +270,7 @@ QUICK = Config(
     lengths=(16, 17, 48, 256),
     program_offsets=(2, 4),
 )
-"""Fewer seeds, scales and offsets; every row of it is a row of the paper profile as well."""
+"""Fewer seeds, scales and offsets; every row of it is a row of the full profile as well."""
 
 EXPERIMENT = Experiment(
     name="connections",

@@ -60,19 +60,18 @@ def cell_rows(config: CellConfig) -> list[dict[str, Any]]:
     stack, models = _first_seeds(config.training, config.n_seeds)
     offsets = [offset for _, offset in models]
     readouts = dilution.token_readouts(stack)
-    weights, laws, kernels = [], [], []
+    near, laws, kernels = [], [], []
     versions: dict[str, dict[int, Tensor]] = {name: {} for name in VERSIONS}
     for index, (seed, offset) in enumerate(models):
         logits = dilution.offset_logits(stack.select([index]), max(every))[0]
-        near = logits[:, :, : max(lengths)]
-        weights.append((near - near.amax((1, 2), keepdim=True)).exp().float())
+        near.append(logits[:, :, : max(lengths)])
         laws.append(dilution.attention_law(logits, offset, lengths).mean((1, 2)))
         kernels.append(dilution.kernel_attention(logits.mean((0, 1)), offset, lengths))
         versions["predicted"][index] = dilution.mass_model(logits, offset, every, N_ALIASES)
         if seed < config.n_compared:
             versions["gaussian"][index] = dilution.mass_model(logits, offset, lengths, 0)
             versions["kernel_only"][index] = dilution.mass_model(
-                dilution.kernel_only(near), offset, lengths, N_ALIASES
+                dilution.kernel_only(near[index]), offset, lengths, N_ALIASES
             )
     draws = dilution.Draws(config.n_draws, len(readouts[0]), N_ALIASES, SEED_OF_DRAWS)
     accuracies = {
@@ -81,7 +80,7 @@ def cell_rows(config: CellConfig) -> list[dict[str, Any]]:
         if of
     }
     test = TestSequences(config.n_sequences, config.training.head.vocabulary)
-    measured = dilution.measure(torch.stack(weights), readouts.float(), offsets, lengths, test)
+    measured = dilution.measure(torch.stack(near), readouts, offsets, lengths, test)
     rows = []
     for index, (seed, offset) in enumerate(models):
         for column, length in enumerate(every):
@@ -199,8 +198,7 @@ def remedy_rows(config: RemedyConfig) -> list[dict[str, Any]]:
     rows = []
     for scale, some in by_scale.items():
         scaled = scale * logits[..., : max(some)]
-        weights = (scaled - scaled.amax((2, 3), keepdim=True)).exp().float()
-        measured = dilution.measure(weights, readouts.float(), offsets, some, test).accuracy
+        measured = dilution.measure(scaled, readouts, offsets, some, test).accuracy
         law = [
             dilution.mass_model(scaled[m], offset, some, N_ALIASES)
             for m, offset in enumerate(offsets)

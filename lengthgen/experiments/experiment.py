@@ -80,6 +80,7 @@ class Experiment:
         for _ in computed(longest_first(work)):
             pass  # kept: `measure` reads the values
         rows, summary = self.measure(config)
+        rows = _rounded(to_json(rows))
         seconds = [unit.seconds(unit_config) for unit, unit_config in work]
         for (unit, unit_config), taken in zip(work, seconds, strict=True):
             log(f"{taken:8.2f} s  {unit.__name__} {unit.key(unit_config)}")
@@ -87,9 +88,9 @@ class Experiment:
             experiment=self.name,
             profile=profile,
             config=to_json(config),
-            seeds=list(range(config.n_seeds)),
-            rows=_rounded(to_json(rows)),
+            seeds=sorted({row["seed"] for row in rows if "seed" in row}),
+            rows=rows,
             summary=to_json(summary),
-            seconds=round(sum(seconds), 2),
+            seconds=round(sum(seconds, 0.0), 2),
             environment=environment(self.module),
         )

@@ -156,7 +156,7 @@ class CarrierConfig:
 
 @unit
 def carrier_rows(config: CarrierConfig) -> list[dict[str, Any]]:
-    """Solve the cone program: its norm, its certificate and where its own argmax is lost."""
+    """Solve the cone program: norm, certificate, duality gap, and where its own argmax is lost."""
     frequencies, rows = config.spectrum.frequencies, []
     for offset in config.offsets:
         best, target = max_margin(frequencies, offset), torch.tensor([offset])
@@ -167,6 +167,7 @@ def carrier_rows(config: CarrierConfig) -> list[dict[str, Any]]:
         columns = {
             "norm": torch.tensor(best.norm),
             "certificate": certificate.max(),
+            "duality_gap": (best.multipliers.sum() - best.norm).abs() / best.norm,
             "certificate_off_support": off_support.max() if len(off_support) else torch.tensor(0.0),
             "support": carrier.support_size(coefficients)[0],
             "alignment": carrier.alignment(coefficients, frequencies, target)[0],

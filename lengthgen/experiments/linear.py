@@ -32,7 +32,7 @@ RATIOS = ("l2_ratio", "l1_ratio", "l2_distance", "l1_distance", "seed_distance")
 PLOTTED = {
     "softmax": ("softmax", MAIN, figures.COLORS["rotary"], "o-"),
     "min-norm, full band": ("min-norm", BENIGN, figures.COLORS["learned-random-offset"], "^--"),
-    "exponential": ("exponential", MAIN, figures.COLORS["rotary"], "x:"),
+    "exponential": ("exponential", MAIN, figures.COLORS["sinusoidal"], "x:"),
     "linear attention": ("linear-attention", MAIN, figures.COLORS["none"], "D--"),
     "token-level linear": ("token-linear", MAIN, "black", "v-"),
     "bilinear": ("none", MAIN, figures.COLORS["none"], "x-"),
@@ -131,7 +131,7 @@ def _plot(result: Result) -> Figure:
         figures.seed_lines(left, lengths, values, color, label, **options)
     for head, color, marker in (
         ("linear", figures.COLORS["learned"], "s"),
-        ("exponential", figures.COLORS["rotary"], "x"),
+        ("exponential", figures.COLORS["sinusoidal"], "x"),
         ("token-linear", "black", "v"),
     ):
         rows = [row for row in result.select(head=head, spectrum=MAIN, length=48) if "loss" in row]
@@ -163,7 +163,7 @@ QUICK = Config(
         Training("token-linear", (200, 500), offsets=(2,), std=0.1),
     ),
 )
-"""Fewer seeds, offsets and steps; every row of it is a row of the paper profile as well."""
+"""Fewer seeds, offsets and steps; every row of it is a row of the full profile as well."""
 
 EXPERIMENT = Experiment(
     name="linear",

@@ -10,15 +10,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from lengthgen import figures
-from lengthgen.evaluation import accuracy_rows
+from lengthgen.evaluation import FIT, accuracy_rows
 from lengthgen.experiments.experiment import Experiment
 from lengthgen.experiments.heads import LENGTHS, N_SEQUENCES, OFFSETS, accuracy_configs, wanted_rows
 from lengthgen.results import Result, Unit
 
 __all__ = ["EXPERIMENT", "Config"]
-
-FIT = 0.99
-"""A head fits its task if it answers at least this share at the longest training length."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MEASURES = ("logit_change", "attention_change", "answers_changed")
 class Config:
     """Settings of `shift`: sequences of the longest training length, moved by each shift.
 
-    Random offsets are shifted within their trained table, learned positions onto untrained rows.
+    Random starts are shifted within their trained table, learned positions onto untrained rows.
     """
 
     n_seeds: int = 20

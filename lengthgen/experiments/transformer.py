@@ -45,10 +45,10 @@ class Config:
         offset: K.
         length: training length.
         steps: optimizer steps.
-        slow_steps: the same with random offsets, which see each row less often, and without
+        slow_steps: the same with random starts, which see each row less often, and without
             an encoding, where the mask alone tells positions apart.
         batch_size: sequences per step.
-        rows: rows of the table with random offsets; no longer sequence can be tested.
+        rows: rows of the table with random starts; no longer sequence can be tested.
         lengths: test lengths.
         n_sequences: test sequences.
         n_traced: sequences on which heads are measured.
@@ -130,8 +130,8 @@ def _head_configs(config: Config) -> list[CircuitConfig]:
 
 
 def _plan(config: Config) -> Iterator[tuple[Unit, Any]]:
-    # Accuracy first: it trains the decoders whose heads are then measured. The longest go first.
-    for accuracy in sorted(_accuracy_configs(config), key=lambda c: -c.training.steps):
+    # Accuracy first: it trains the decoders whose heads are then measured.
+    for accuracy in _accuracy_configs(config):
         yield position_rows, accuracy
     for heads in _head_configs(config):
         yield head_rows, heads

@@ -7,14 +7,12 @@ from typing import Any
 
 import torch
 
+from lengthgen.encoding_measures import TRAINED
 from lengthgen.results import unit
 from lengthgen.task import FixedOffsetTask, TestSequences
 from lengthgen.training import TrainingConfig, load_heads
 
 __all__ = ["SuppressionConfig", "suppression_rows"]
-
-TRAINED = 16
-"""The length of the test sequences, the longest in training."""
 
 
 @dataclass(frozen=True)

@@ -69,22 +69,22 @@ function createAtlas(api, data) {
 
   function drawAccuracy(chosen) {
     const layers = [
-      { type: "band", from: 14, to: trained, text: "trained" },
-      { type: "rule", y: 1 / vocabulary, text: "chance", color: MUTED, dash: "2 3" },
+      mark.band(14, trained, "trained"),
+      mark.chance(vocabulary),
     ];
     for (const side of sides) {
       const { card, color } = chosen[side];
       const { lengths: x, mean: y, low, high } = card;
       layers.push({ type: "range", x, low, high, color });
-      layers.push({ type: "line", x, y, color, width: 2, ...looks[side] });
-      layers.push({ type: "dots", x, y, color, r: 3, hollow: side === "second" });
+      layers.push(mark.line(x, y, color, { width: 2, ...looks[side] }));
+      layers.push(mark.dots(x, y, color, { hollow: side === "second" }));
     }
     const words = sides.map((side) => {
       const { name, card } = chosen[side];
       const last = shown(card.mean[card.mean.length - 1]);
       return `${name} ${shown(atLength(card, 48))} at 48, ${last} at ${integer(reach(card))}`;
     });
-    const ticks = [16, 32, 64, 128, 256, 512, 1024].map((n) => [n, integer(n)]);
+    const ticks = ticksAt(16, 32, 64, 128, 256, 512, 1024);
     plot(api.svgs.accuracy, {
       x: { from: 14, to: longest * 1.05, log: true, label: "length (tokens)", ticks },
       y: { from: 0, to: 1.15, label: "accuracy", ticks: UNIT },
@@ -101,12 +101,12 @@ function createAtlas(api, data) {
     const best = argmax(kernel);
     api.title(side, `${name}: kernel`);
     plot(api.svgs[side], {
-      x: { from: -0.5, to: kernel.length - 0.5, label: "offset (tokens)" },
+      x: places(kernel.length, "offset (tokens)"),
       y: { from: low - room, to: high + room, label: "mean logit (nats)", ticks: 4 },
       layers: [
-        { type: "band", from: -0.5, to: trained - 0.5 },
-        { type: "rule", x: offset, color: MUTED, dash: "2 3", text: "target" },
-        { type: "line", y: kernel, color, ...looks[side] },
+        mark.band(-0.5, trained - 0.5),
+        mark.target(offset, "target"),
+        mark.line(null, kernel, color, looks[side]),
       ],
       label:
         `kernel of ${name} at offsets 0 to ${kernel.length - 1}: ` +
@@ -119,9 +119,9 @@ function createAtlas(api, data) {
     const rows = measures.map(([group, measure, words], i) => {
       const first = i === 0 || measures[i - 1][0] !== group;
       const cells = sides.map((side) => `<td>${words(chosen[side].card)}</td>`).join("");
-      const mark = `<span class="lx-group">${first ? group : ""}</span>`;
+      const name = `<span class="lx-group">${first ? group : ""}</span>`;
       const line = first ? '<tr class="lx-first">' : "<tr>";
-      return `${line}<th scope="row">${mark}${measure}</th>${cells}</tr>`;
+      return `${line}<th scope="row">${name}${measure}</th>${cells}</tr>`;
     });
     const head = `<thead><tr><td></td>${names}</tr></thead>`;
     api.table.innerHTML = `${head}<tbody>${rows.join("")}</tbody>`;

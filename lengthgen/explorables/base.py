@@ -112,6 +112,7 @@ class Explorable(anywidget.AnyWidget):
     def __init__(self, data: dict[str, Any] | None = None, **traits: Any) -> None:
         self._cancelled = threading.Event()
         self._thread: threading.Thread | None = None
+        traits.setdefault("trainable", type(self).retrain is not Explorable.retrain)
         super().__init__(data=to_json(self.load() if data is None else data), **traits)
         self.on_msg(self._on_message)
 

@@ -2,7 +2,6 @@
 
 const VIEWS = [32, 64, 128, 256, 512, 1024, 2048];
 const MOST_STEPS = 4000;
-const FRAMES = 100; // kept of the longest run, evenly in the logarithm of the step
 const LIMIT = 1024;
 const LOOKS = {
   late: { width: 1.1, dash: "7 4", opacity: 0.75 },
@@ -10,7 +9,6 @@ const LOOKS = {
   lateShare: { r: 3.6, hollow: true },
   wrong: { r: 5.5, hollow: true },
 };
-const FIRST = 0.6; // where step 0 stands on a logarithmic axis
 
 const CARRIER = {
   name: "carrier",
@@ -28,7 +26,6 @@ const CARRIER = {
       label: "Initial scale",
       value: 0.03,
       values: [0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1, 2, 4],
-      show: (v) => String(v),
       off: (s) => s.start === "twin",
     },
     {
@@ -37,7 +34,6 @@ const CARRIER = {
       value: 1,
       min: 1,
       max: 20,
-      show: (v) => String(v),
       off: (s) => s.start === "twin",
     },
     offsetControl(4),
@@ -81,7 +77,6 @@ const CARRIER = {
       label: "Frequencies",
       value: 16,
       values: [2, 4, 8, 12, 16, 24, 32],
-      show: (v) => String(v),
       off: (s) => s.start === "twin",
     },
   ],

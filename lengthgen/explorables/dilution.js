@@ -58,7 +58,7 @@ const DILUTION = {
       show: (v) => v.toFixed(1),
     },
     offsetControl(2),
-    { name: "seed", label: "Seed of the head", value: 0, min: 0, max: 3, show: (v) => String(v) },
+    { name: "seed", label: "Seed of the head", value: 0, min: 0, max: 3 },
     { name: "temperature", label: "Logits times log L / log 16", value: false, check: true },
   ],
   legend: [

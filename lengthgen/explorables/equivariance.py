@@ -21,9 +21,6 @@ class Equivariance(Explorable):
     name = "equivariance"
     files = ("heads",)
 
-    def __init__(self, data: dict[str, Any] | None = None, **traits: Any) -> None:
-        super().__init__(data, trainable=True, **traits)
-
     def load(self) -> dict[str, Any]:
         """Return seed 0 at every offset: mean query and key, and the whole position table."""
         return self.export(book_heads("rotary"), book_heads("learned"))

@@ -17,9 +17,6 @@ class Pinning(Explorable):
     name = "pinning"
     files = ("heads",)
 
-    def __init__(self, data: dict[str, Any] | None = None, **traits: Any) -> None:
-        super().__init__(data, trainable=True, **traits)
-
     def load(self) -> dict[str, Any]:
         """Return seed 0 at every offset, both encodings."""
         return head_pair(book_heads("rotary"), book_heads("learned"))

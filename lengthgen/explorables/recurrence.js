@@ -1,8 +1,6 @@
 // Chapter 9: train a linear recurrent model on this page, and listen where training did not.
 
 const MOST_STEPS = 1500; // as in the experiment
-const FRAMES = 100; // kept of the longest run, evenly in the logarithm of the step
-const FIRST = 0.6; // where step 0 stands on a logarithmic axis
 const VIEWS = [32, 64, 128, 256, 512, 1024];
 
 /** The parts of the figure; scales, level and seeds are those of the frozen result. */
@@ -19,10 +17,10 @@ function recurrenceSpec({ stds, width, level, n_seeds, longest, limit }) {
       `The last picture has this model (circle) among the ${n_seeds} seeds of the frozen result, ` +
       `trained to a loss of ${number(level)}.`,
     controls: [
-      { name: "std", label: "Initial scale", value: 1, values: stds, show: String },
-      { name: "seed", label: "Seed", value: 3, min: 1, max: 20, show: String },
+      { name: "std", label: "Initial scale", value: 1, values: stds },
+      { name: "seed", label: "Seed", value: 3, min: 1, max: 20 },
       offsetControl(2, 4),
-      { name: "width", label: "Hidden states", value: width, min: 2, max: 24, show: String },
+      { name: "width", label: "Hidden states", value: width, min: 2, max: 24 },
       {
         name: "level",
         label: "Stop at training loss",

@@ -34,9 +34,6 @@ class Task(Explorable):
     name = "task"
     files = ("heads",)
 
-    def __init__(self, data: dict[str, Any] | None = None, **traits: Any) -> None:
-        super().__init__(data, trainable=True, **traits)
-
     def load(self) -> dict[str, Any]:
         """Return seed 0 at every offset, and the mean accuracy of all seeds."""
         return self.export(book_heads("rotary"), book_heads("learned"))

@@ -4,7 +4,7 @@ const STRONGEST = "strongest";
 
 /** The parts of the figure; its menu has an entry for every head of the decoders. */
 function transformerSpec({ layers, heads, lengths, longest, offset }) {
-  const places = Array.from({ length: layers * heads }, (_, i) => i);
+  const indices = Array.from({ length: layers * heads }, (_, i) => i);
   return {
     name: "transformer",
     caption:
@@ -29,7 +29,7 @@ function transformerSpec({ layers, heads, lengths, longest, offset }) {
         value: STRONGEST,
         options: [
           [STRONGEST, "strongest on the target"],
-          ...places.map((i) => [headPlace(i, heads).join("."), headName(i, heads)]),
+          ...indices.map((i) => [headPlace(i, heads).join("."), headName(i, heads)]),
         ],
       },
     ],
@@ -95,20 +95,16 @@ function createTransformer(api, data) {
       for (let key = 0; key <= query; key++, n++)
         shades[query * length + key] = Math.sqrt(weights[n] / 255);
     const last = length - 1 - offset;
-    const beside = (gap) => ({
-      type: "line",
-      x: [0, last],
-      y: [offset + gap, offset + gap + last],
-      color: "currentColor",
-      width: 0.7,
-      opacity: 0.6,
-    });
+    const thin = { width: 0.7, opacity: 0.6 };
+    const beside = (gap) =>
+      mark.line([0, last], [offset + gap, offset + gap + last], undefined, thin);
     const gap = Math.max(1, length / 64);
     const end = { type: "rule", color: MUTED, width: 0.8 };
-    const ticks = Array.from({ length: 4 }, (_, i) => [(i * length) / 4, (i * length) / 4]);
+    const ticks = ticksAt(...[0, 1, 2, 3].map((i) => (i * length) / 4));
+    const [key, query] = ["key", "query"].map((who) => places(length, `${who} position`, ticks));
     plot(api.svgs[name], {
-      x: { from: -0.5, to: length - 0.5, label: "key position", ticks },
-      y: { from: length - 0.5, to: -0.5, label: "query position", ticks },
+      x: key,
+      y: { ...query, from: query.to, to: query.from },
       layers: [
         { type: "cells", columns: length, values: shades, color: INK[name] },
         beside(gap),
@@ -119,28 +115,24 @@ function createTransformer(api, data) {
               { ...end, y: longest - 0.5 },
             ]
           : []),
-        { type: "rule", y: length * 0.09, opacity: 0, text: headName(head, heads) },
+        mark.words(length * 0.09, headName(head, heads)),
       ],
       label: `${name} decoder, ${headName(head, heads)}, ${length} tokens: ${words}`,
     });
   }
 
-  const band = { type: "band", from: -0.5, to: longest - 0.5, text: "trained positions" };
+  const trained = (text) => mark.band(-0.5, longest - 0.5, text);
   const positions = (length) => Array.from({ length: length - offset }, (_, i) => i + offset);
 
   function drawTarget(length, found) {
     plot(api.svgs.target, {
-      x: { from: -0.5, to: length - 0.5, label: "query position" },
+      x: places(length, "query position"),
       y: { from: 0, to: 1.17, label: "attention weight", ticks: UNIT },
       layers: [
-        band,
-        ...names.map((name) => ({
-          type: "line",
-          x: positions(length),
-          y: found[name].weights,
-          color: INK[name],
-          width: 1.6,
-        })),
+        trained("trained positions"),
+        ...names.map((name) =>
+          mark.line(positions(length), found[name].weights, INK[name], { width: 1.6 }),
+        ),
       ],
       label: `attention at the target: ${names.map((n) => `${n} ${found[n].words}`).join("; ")}`,
     });
@@ -153,17 +145,17 @@ function createTransformer(api, data) {
     const x = positions(length);
     const means = names.map((name) => {
       const y = data[name].accuracy.slice(0, x.length);
-      return { type: "line", x, y, color: INK[name], width: 1.4, opacity: 0.65 };
+      return mark.line(x, y, INK[name], { width: 1.4, opacity: 0.65 });
     });
     const dots = names.map((name) => {
       const y = Array.from(right(name, length), (r) => LANES[name][r]);
-      return { type: "dots", x, y, color: INK[name], r: length > 64 ? 1.7 : 2.3 };
+      return mark.dots(x, y, INK[name], { r: length > 64 ? 1.7 : 2.3 });
     });
     const said = names.map((name) => `${name} ${found[name].answered}`).join("; ");
     plot(api.svgs.answers, {
-      x: { from: -0.5, to: length - 0.5, label: "position (tokens)" },
+      x: places(length, "position (tokens)"),
       y: { from: -0.24, to: 1.26, label: "accuracy", ticks: UNIT },
-      layers: [{ ...band, text: "" }, ...means, ...dots],
+      layers: [trained(), ...means, ...dots],
       label: `right answers by position at ${length} tokens: ${said}`,
     });
   }

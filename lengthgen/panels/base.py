@@ -30,7 +30,7 @@ Drawing = tuple[Figure, str]
 
 
 class Panel(widgets.VBox):
-    """Controls, a button that trains, a progress bar and a picture.
+    """Controls, a button that trains, a progress bar where there is progress, and a picture.
 
     Args:
         compute: called as `compute(report, **values)`; returns a figure and a text alternative.
@@ -47,15 +47,15 @@ class Panel(widgets.VBox):
         self._compute, self._notebook = compute, notebook
         self.controls = controls
         self.button = widgets.Button(description="Train and draw", button_style="primary")
-        self.bar = widgets.IntProgress(min=0, max=1, layout={"width": "12rem"})
+        self.bar = widgets.IntProgress(min=0, max=1, layout={"width": "12rem", "display": "none"})
         self.status = widgets.Label()
         self.picture = widgets.HTML()
         self.button.on_click(lambda _: self.update())
         for control in controls.values():
             control.observe(self._changed, "value")
+        top = widgets.HBox(list(controls.values()), layout={"flex_flow": "wrap"})
         bottom = widgets.HBox([self.button, self.bar, self.status])
-        super().__init__([widgets.HBox(list(controls.values()), layout={"flex_flow": "wrap"})])
-        self.children = (*self.children, bottom, self.picture)
+        super().__init__([top, bottom, self.picture])
         self._draw()  # a first picture that fails must fail the chapter, and with it the build
 
     @property
@@ -94,6 +94,7 @@ class Panel(widgets.VBox):
 
     def _report(self, step: int, steps: int, stack: HeadStack | None, losses: torch.Tensor) -> None:
         if step % 10 == 0 or step == steps:
+            self.bar.layout.display = None
             self.bar.max, self.bar.value = steps, step
             self.status.value = f"step {step} of {steps}, mean loss {losses[:, -1].mean():.3f} nats"
 
@@ -106,5 +107,5 @@ class Panel(widgets.VBox):
             f"and train yourself, run <code>make lab</code> and open "
             f"<code>notebooks/{html.escape(self._notebook)}</code>."
         )
-        page = f'<div class="lg-panel">{self.picture.value}<p class="lg-static">{line}</p></div>'
+        page = f'<div>{self.picture.value}<p class="lg-static">{line}</p></div>'
         return {**data, "text/html": page}, metadata

@@ -45,15 +45,14 @@ def _carrier(
     head, reached = _carrier_heads(report, target, seeds, initial_scale, training_loss)
     best = max_margin(head.frequencies, offset)
     figure, ((left, right),) = figures.panels(1, 2, height=3.0, width_ratios=(2, 1))
-    span = torch.arange(64)
     for coefficients, color, label in (
         (head.coefficients, figures.COLORS["rotary"], "trained"),
         (best.coefficients[None], "black", "max-margin"),
     ):
-        values = kernel(coefficients, head.frequencies, span)
+        values = kernel(coefficients, head.frequencies, torch.arange(64))
         values = values - values.mean(-1, keepdim=True)
         values = values / values.abs().amax(-1, keepdim=True)
-        figures.seed_lines(left, span, values, color, label)
+        figures.seed_lines(left, range(64), values, color, label)
         shares = carrier.spectrum(coefficients)
         figures.seed_lines(right, range(1, 17), shares, color, label)
     left.axvline(offset, color="black", linestyle=":", linewidth=0.9)

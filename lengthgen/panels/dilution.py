@@ -22,9 +22,8 @@ def _dilution(report: Report, scale: float, n_aliases: int, **values: Any) -> Dr
     offsets, lengths = [values["offset"]] * stack.n_models, list(LENGTHS)
     logits = scale * dilution.offset_logits(stack, max(lengths))
     readouts = dilution.token_readouts(stack)
-    weights = (logits - logits.amax((2, 3), keepdim=True)).exp().float()
     test = TestSequences(2_000)
-    measured = dilution.measure(weights, readouts.float(), offsets, lengths, test).accuracy
+    measured = dilution.measure(logits, readouts, offsets, lengths, test).accuracy
     models = [dilution.mass_model(one, offsets[0], lengths, n_aliases) for one in logits]
     draws = dilution.Draws(16_000, n_aliases=n_aliases, seed=1_000)
     law = dilution.predicted_accuracy(torch.stack(models), readouts, draws)

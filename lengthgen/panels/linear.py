@@ -6,8 +6,8 @@ import ipywidgets as widgets
 import torch
 
 from lengthgen import figures, linear
+from lengthgen.experiments.linear_limit import sampled
 from lengthgen.panels.base import WIDE, Drawing, Panel, Report
-from lengthgen.readout import sampled_accuracy
 
 __all__ = ["linear_panel"]
 
@@ -32,18 +32,7 @@ def _linear(report: Report, top: float, offset: int, log10_steps: float) -> Draw
     at_48 = []
     for label, (theta, color) in kernels.items():
         kernel = theta @ waves.T
-        accuracies = [
-            float(
-                sampled_accuracy(
-                    kernel[:, :length].contiguous(),
-                    target,
-                    16,
-                    2_000,
-                    torch.Generator().manual_seed(length),
-                )
-            )
-            for length in LENGTHS
-        ]
+        accuracies = [float(sampled(kernel[:, :n], [offset], 2_000)) for n in LENGTHS]
         at_48.append(accuracies[LENGTHS.index(48)])
         left.plot(reach[:48], kernel[0, :48], ".-", color=color, label=label, linewidth=1)
         right.plot(LENGTHS, accuracies, "o-", color=color)

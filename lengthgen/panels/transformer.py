@@ -15,7 +15,7 @@ __all__ = ["transformer_panel"]
 SETTINGS = transformer.Config()
 """The decoders shown are seed 0 of the experiment: trained once, then read from the cache."""
 
-LENGTHS = MapConfig(transformer.training(SETTINGS, "rotary", 0)).lengths
+LENGTHS = MapConfig.lengths
 
 
 def _heads(report: Report, encoding: str, layer: int, head: int, length: int) -> Drawing:

@@ -6,6 +6,7 @@ phone, and from the disk. A request that would leave the server finds nothing an
 
 import functools
 import http.server
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -48,6 +49,19 @@ def skip_or_fail(message: str):
     if REQUIRED:
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def needed() -> Callable:
+    """`needed("package.module")`: import what the browser tests alone need."""
+
+    def needed(name: str):
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            skip_or_fail(f"{error}: run `pip install 'lengthgen[test]'`")
+
+    return needed
 
 
 class SiteHandler(http.server.SimpleHTTPRequestHandler):
@@ -94,7 +108,7 @@ def server(site) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def chromium():
+def chromium(needed):
     """One browser for the whole session."""
     path = find_chromium()
     if path is None:
@@ -102,8 +116,7 @@ def chromium():
             "No Chromium found. Install one (Debian, Ubuntu: `apt-get install chromium`; macOS: "
             "`brew install --cask chromium`) or name it: LENGTHGEN_CHROMIUM=/path/to/chromium"
         )
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
+    with needed("playwright.sync_api").sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=path,
             args=[
@@ -135,7 +148,6 @@ class Visit:
         self.page.evaluate(
             """async () => {
                 await window.lengthgenReady?.();
-                await window.MathJax?.startup?.promise;
                 await document.fonts.ready;
                 await Promise.all([...document.images].map((image) => {
                     image.loading = "eager";

@@ -84,11 +84,12 @@ def test_the_chapter_runs_without_an_error(notebook):
 
 
 def test_the_panel_retrains_and_redraws(notebook):
-    panel = notebook.locator(".widget-vbox", has=notebook.get_by_text("Train and draw")).first
+    button = notebook.get_by_role("button", name="Train and draw")
+    panel = notebook.locator(".widget-vbox", has=button).first
     picture = panel.locator("img.lg-figure")
     before, words = picture.get_attribute("src"), picture.get_attribute("alt")
     panel.locator("select").first.select_option("learned")
-    panel.get_by_text("Train and draw").click()
+    panel.get_by_role("button", name="Train and draw").click()
     notebook.wait_for_function(
         "([image, old]) => image.isConnected === false || image.src !== old",
         arg=[picture.element_handle(), before],

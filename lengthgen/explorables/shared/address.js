@@ -6,14 +6,23 @@ const ADDRESS = /^#[a-z]+:[^;]*=/;
 
 function addressParts() {
   if (!ADDRESS.test(location.hash)) return new Map();
-  let text = "";
+  const parts = location.hash.slice(1).split(";");
+  return new Map(parts.filter((part) => part.includes(":")).map((part) => twoParts(part, ":")));
+}
+
+/** What stands before the first `mark` of a text, and all that stands behind it. */
+function twoParts(text, mark) {
+  const at = text.indexOf(mark);
+  return [text.slice(0, at), text.slice(at + 1)];
+}
+
+/** A value as it was before it was written; `undefined` if it was not written here. */
+function decoded(text) {
   try {
-    text = decodeURIComponent(location.hash.slice(1));
+    return decodeURIComponent(text);
   } catch {
-    return new Map(); // not an address of ours
+    return undefined;
   }
-  const parts = text.split(";");
-  return new Map(parts.map((part) => part.split(/:(.*)/s).slice(0, 2)));
 }
 
 function namedInAddress(name) {
@@ -22,8 +31,10 @@ function namedInAddress(name) {
 
 function fromAddress(spec, model) {
   if (!model.static) return {};
-  const pairs = (addressParts().get(spec.name) || "").split(",").filter(Boolean);
-  return accepted(spec, Object.fromEntries(pairs.map((pair) => pair.split(/=(.*)/s).slice(0, 2))));
+  const text = addressParts().get(spec.name) || "";
+  const pairs = text.split(",").filter((pair) => pair.includes("="));
+  const values = pairs.map((pair) => twoParts(pair, "="));
+  return accepted(spec, Object.fromEntries(values.map(([name, value]) => [name, decoded(value)])));
 }
 
 let addressTimer = 0;

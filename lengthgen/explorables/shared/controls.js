@@ -58,7 +58,7 @@ function buildControl(control, key, parent, change) {
   }
   const read = () => {
     if (check) return input.checked;
-    if (letters) return input.value;
+    if (letters) return knownLetters(control, input.value);
     if (options) return options.find(([value]) => String(value) === input.value)[0];
     return values ? values[+input.value] : +input.value;
   };
@@ -95,6 +95,18 @@ function buildControl(control, key, parent, change) {
   };
 }
 
+/** The letters of a text that a control knows, at most as many as it holds. */
+function knownLetters({ known, letters }, text) {
+  return (text.match(known) || []).slice(0, letters).join("");
+}
+
+/** The value nearest to a number that a slider can have. */
+function onSlider({ min = 0, max, step = 1 }, value) {
+  const most = max instanceof Function ? Infinity : max;
+  const steps = Math.round((Math.min(most, Math.max(min, value)) - min) / step);
+  return +(min + steps * step).toFixed(9); // 1.2, not 1.2000000000000002
+}
+
 function nearest(values, value) {
   let best = 0;
   values.forEach((v, i) => {
@@ -107,11 +119,11 @@ function nearest(values, value) {
 function accepted(spec, values) {
   const out = {};
   for (const control of spec.controls) {
-    const { name, options, min = 0, max, check, letters } = control;
+    const { name, options, check, letters } = control;
     let value = values?.[name];
     if (value === undefined || value === null || !("value" in control)) continue;
     if (check) value = value === true || value === "true";
-    else if (letters) value = String(value).slice(0, letters);
+    else if (letters) value = knownLetters(control, String(value));
     else if (options) {
       const found = options.find(([v]) => String(v) === String(value));
       if (!found) continue;
@@ -121,7 +133,7 @@ function accepted(spec, values) {
       if (!Number.isFinite(value)) continue;
       value = control.values
         ? control.values[nearest(control.values, value)]
-        : Math.min(max instanceof Function ? Infinity : max, Math.max(min, value));
+        : onSlider(control, value);
     }
     out[name] = value;
   }

@@ -27,7 +27,7 @@ export function build(spec, { model, el }) {
   for (const action of spec.actions || [])
     addButton(action.label, () => action.run(api), action.name);
   addButton("Reset", reset, "reset");
-  if (model.get("trainable")) addTraining(model, buttons, state);
+  if (model.get("trainable")) addTraining(model, buttons);
   const legendBox = make("div", "lx-legend", root);
   const legend = (items) => (legendBox.innerHTML = items.map(legendItem).join(""));
   legend(spec.legend || []);
@@ -158,7 +158,7 @@ function make(tag, name, parent) {
 // ---------------------------------------------------------------- with a kernel
 
 /** A button that trains new heads in Python, a progress bar, and a way to stop. */
-function addTraining(model, parent, state) {
+function addTraining(model, parent) {
   const box = make("span", "lx-training", parent);
   const start = make("button", "", box);
   Object.assign(start, { type: "button", textContent: "Train new heads" });
@@ -166,8 +166,8 @@ function addTraining(model, parent, state) {
   Object.assign(stop, { type: "button", textContent: "Cancel", disabled: true });
   const bar = make("progress", "", box);
   bar.setAttribute("aria-label", "training");
-  const words = make("span", "lx-words", box);
-  start.addEventListener("click", () => model.send({ type: "train", state: { ...state } }));
+  const words = make("span", "", box);
+  start.addEventListener("click", () => model.send({ type: "train" }));
   stop.addEventListener("click", () => model.send({ type: "cancel" }));
   const show = () => {
     const { step = 0, steps = 1, text = "", running = false } = model.get("progress") || {};

@@ -1,5 +1,8 @@
 // What takes longer than one frame: work in slices, a descent kept in frames, a slider that plays.
 
+const FRAMES = 100; // kept of the longest run, evenly in the logarithm of the step
+const FIRST = 0.6; // where step 0 stands on a logarithmic axis
+
 /**
  * Call `step` until it returns true, in short slices of time between which a reader goes on
  * dragging; `after(finished)` follows every slice. Until then the figure is busy; `api.stop` ends

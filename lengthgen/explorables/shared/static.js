@@ -22,6 +22,5 @@ class StaticModel {
     this.traits[name] = value;
   }
   on() {} // nobody else changes a trait
-  off() {}
   save_changes() {}
 }

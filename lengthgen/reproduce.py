@@ -43,9 +43,10 @@ def reproduce(
 ) -> list[Result]:
     """Run experiments and write their results.
 
-    A result that is there, whole, of the same configuration and computed by the same code is
-    kept. Interrupted, the same call goes on where it stopped, as finished units are cached.
-    Processes do not wait for the end of an experiment: they go on with the units of the next.
+    A result that is there, whole, of the same configuration and computed by the same code on the
+    same device is kept. Interrupted, the same call goes on where it stopped, as finished units are
+    cached. Processes do not wait for the end of an experiment: they go on with the units of the
+    next.
 
     Args:
         names: experiments; all if empty.
@@ -138,8 +139,8 @@ def _kept(experiment: Experiment, profile: str, out: Path, n_seeds: int | None) 
     result, wanted = Result.load(path), to_json(experiment.config(profile, n_seeds))
     if result.profile != profile or result.config != wanted:
         raise ResultError(f"{path} {_difference(result, profile, wanted)}")
-    now = environment(experiment.module)
-    same_code = all(result.environment.get(part) == now[part] for part in ("code", "torch"))
+    now, parts = environment(experiment.module), ("code", "torch", "device")
+    same_code = all(result.environment.get(part) == now.get(part) for part in parts)
     complete = all((out / f"{experiment.name}.{end}").exists() for end in ("png", "log"))
     return result if same_code and complete else None
 
@@ -183,15 +184,16 @@ def _results_page(out: Path) -> str:
     """Return RESULTS.md: what is in the folder, and the ledger of claims over it."""
     lines = ["# Results", "", "| experiment | what | profile | seeds | rows | seconds |"]
     lines.append("|---|---|---|---:|---:|---:|")
+    results = {}
     for name in NAMES:
         path = out / f"{name}.json"
         if path.exists():
-            r = Result.load(path)
+            r = results[name] = Result.load(path)
             lines.append(
                 f"| [{name}]({name}.json) ([picture]({name}.png), [log]({name}.log)) "
                 f"| {get(name).title} | {r.profile} | {len(r.seeds)} | {len(r.rows)} "
                 f"| {r.seconds:.1f} |"
             )
     lines += ["", "Seconds are of one thread, added up over units.", "", "## Claims", ""]
-    lines += [markdown_table(check_claims(out)), ""]
+    lines += [markdown_table(check_claims(out, results=results)), ""]
     return "\n".join(lines)
