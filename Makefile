@@ -82,7 +82,7 @@ chapters: $(STAMP) ## run every chapter from top to bottom
 	rm -rf $(EXECUTED)
 	mkdir -p $(EXECUTED)
 	cp $(NOTEBOOKS) $(EXECUTED)
-	$(PYTEST) --nbmake --overwrite --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(NOTEBOOKS:notebooks/%=$(EXECUTED)/%)
+	$(PYTEST) --durations=0 --nbmake --overwrite --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(NOTEBOOKS:notebooks/%=$(EXECUTED)/%)
 
 browser: $(STAMP) ## browser tests of the site that `make book` built
 	$(PYTEST) tests/browser $(PYTEST_ARGS)

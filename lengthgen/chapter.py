@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -47,6 +49,12 @@ def frozen(name: str) -> Result:
         raise FileNotFoundError(
             f"no {path}: clone the whole repository, or run `lengthgen reproduce {name}`"
         )
+    return _loaded(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache
+def _loaded(path: Path, edited: int) -> Result:
+    """Read a result once, and again when its file has changed."""
     return Result.load(path)
 
 
@@ -200,11 +208,11 @@ def ledger(prefix: str) -> HTML:
     if not own:
         prefixes = sorted({claim.id.split(".")[0] for claim in CLAIMS})
         raise ValueError(f"no claim starts with {prefix!r}; choose from {', '.join(prefixes)}")
-    chosen = check_claims(project_root() / "results", own)
+    results = {name: frozen(name) for name in {claim.experiment for claim in own}}
     rows = []
-    for verdict in chosen:
+    for verdict in check_claims(project_root() / "results", own, results):
         name = html.escape(verdict.experiment)
-        seeds = len(frozen(verdict.experiment).seeds)
+        seeds = len(results[verdict.experiment].seeds)
         rows.append(
             (
                 f"{html.escape(verdict.statement)}<br><code>{html.escape(verdict.id)}</code>",
