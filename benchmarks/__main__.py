@@ -22,14 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "subjects",
         nargs="*",
         metavar="SUBJECT",
-        help=f"{', '.join(MEASURES)}; default: all but the book",
+        help=f"{', '.join(MEASURES)}; default: all but {' and '.join(OF_THE_BOOK)}",
     )
     parser.add_argument("--out", type=Path, default=files.PATH, help="default: %(default)s")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of each race")
     parser.add_argument("--quick", action="store_true", help="small sizes, to try the tool")
-    parser.add_argument("--no-build", action="store_true", help="book: visit what is built")
     options = parser.parse_args(arguments)
-    subjects = options.subjects or [name for name in MEASURES if name != "book"]
+    subjects = options.subjects or [name for name in MEASURES if name not in OF_THE_BOOK]
     try:
         if unknown := set(subjects) - set(MEASURES):
             raise ValueError(f"unknown subject {min(unknown)!r}; choose from {', '.join(MEASURES)}")
@@ -88,9 +87,12 @@ def _dilution(options: argparse.Namespace) -> dict[str, Any]:
     return {"dilution": children.call("dilution:measure", repeats=options.repeats, **values)}
 
 
-def _book(options: argparse.Namespace) -> dict[str, Any]:
-    build = not options.no_build
-    return children.call("book:measure", threads=None, repeats=options.repeats, build=build)
+def _builds(options: argparse.Namespace) -> dict[str, Any]:
+    return {"builds": children.call("book:builds", threads=None)}
+
+
+def _pages(options: argparse.Namespace) -> dict[str, Any]:
+    return {"pages": children.call("book:pages", threads=None, repeats=options.repeats)}
 
 
 MEASURES = {
@@ -98,8 +100,10 @@ MEASURES = {
     "evaluation": _evaluation,
     "transformer": _transformer,
     "dilution": _dilution,
-    "book": _book,
+    "builds": _builds,
+    "pages": _pages,
 }
+OF_THE_BOOK = ("builds", "pages")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
 """Building the book and reading it: builds, weight of the pages, time to the first interaction.
 
 These run the project's own targets in the checkout, with a unit cache of their own, and take many
-minutes; `python -m benchmarks book` runs them alone. Each build runs once.
+minutes; `python -m benchmarks builds pages` runs them alone. Each build runs once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.children import ROOT
 from benchmarks.timing import summary
 
-__all__ = ["builds", "measure", "pages"]
+__all__ = ["builds", "pages"]
 
 SITE = ROOT / "_build" / "html"
 SLIDER = ".lx-control input[type=range]:enabled"
@@ -48,22 +48,6 @@ FIRST_INTERACTION = """
 """Moves the first slider as soon as there is one; notes when the frame with its answer is drawn."""
 
 
-def measure(repeats: int, build: bool = True) -> dict[str, Any]:
-    """Build the book, cold and warm, then visit its chapters.
-
-    Args:
-        repeats: visits of each chapter.
-        build: whether to build at all, or to visit what is there.
-
-    Raises:
-        FileNotFoundError: nothing was built.
-    """
-    found: dict[str, Any] = {"book_builds": builds()} if build else {}
-    if not (SITE / "index.html").is_file():
-        raise FileNotFoundError(f"no built book in {SITE}: run `make book` first")
-    return {**found, "book_pages": pages(repeats)}
-
-
 def builds() -> dict[str, float]:
     """Return the seconds of `make book` with an empty and a full unit cache, and of the chapters.
 
@@ -86,7 +70,15 @@ def pages(repeats: int) -> dict[str, dict[str, Any]]:
     `page_kb` is the page alone and `visit_kb` everything that the first visit loads, both with
     gzip, in 1e3 bytes. The first visit has an empty cache and a server on this machine, so that
     only the browser's own work is in the time.
+
+    Args:
+        repeats: visits of each chapter.
+
+    Raises:
+        FileNotFoundError: nothing was built.
     """
+    if not (SITE / "index.html").is_file():
+        raise FileNotFoundError(f"no built book in {SITE}: run `make book` first")
     sys.path.insert(0, str(ROOT / "book" / "_ext"))
     from chromium import ARGUMENTS, find_chromium
     from playwright.sync_api import sync_playwright
@@ -112,7 +104,7 @@ def _visit(browser: Any, url: str) -> tuple[float | None, int]:
     with browser.new_context() as context:
         page = context.new_page()
         bodies: list[Any] = []
-        page.on("response", bodies.append)
+        page.on("response", lambda response: bodies.append(response))  # a plain method is refused
         page.add_init_script(FIRST_INTERACTION % SLIDER)
         page.goto(url, wait_until="networkidle")
         moment = None

@@ -153,12 +153,12 @@ BUILDS = {
     "warm_s": "make book, warm",
     "nbmake_warm_s": "its chapters alone, warm",
 }
-NOT_MEASURED = HTML("<p>Not measured: <code>python -m benchmarks book</code>.</p>")
+NOT_MEASURED = HTML("<p>Not measured: <code>python -m benchmarks builds pages</code>.</p>")
 
 
 def book_builds(results: Results) -> HTML:
     """Return how long the book takes to build."""
-    builds = results.get("book_builds")
+    builds = results.get("builds")
     if builds is None:
         return NOT_MEASURED
     rows = [(name, _number(builds[key] / 60)) for key, name in BUILDS.items()]
@@ -167,10 +167,10 @@ def book_builds(results: Results) -> HTML:
 
 def book_pages(results: Results) -> HTML:
     """Return weight and first interaction of every chapter."""
-    if "book_pages" not in results:
+    if "pages" not in results:
         return NOT_MEASURED
     rows = []
-    for chapter, cell in results["book_pages"].items():
+    for chapter, cell in results["pages"].items():
         first = cell["first_interaction"]
         rows.append(
             (
