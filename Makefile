@@ -16,9 +16,10 @@ SELFCHECK_ARGS ?=
 # A VENV given as a relative path is taken from here, so that recipes may change directory.
 BIN := $(abspath $(VENV))/bin
 STAMP := $(VENV)/.lengthgen-installed
-NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+# The chapters, and the pages beside them that compute what they say.
+NOTEBOOKS := $(wildcard notebooks/*.ipynb book/*.ipynb)
 SITE := _build/html
-# The chapters as they were run. Not below _build: nbmake passes over a folder of that name.
+# The notebooks as they were run. Not below _build: nbmake passes over a folder of that name.
 EXECUTED := build/chapters
 # What the package is raced against is installed into an environment of its own.
 BENCH_VENV ?= .venv-bench
@@ -82,7 +83,7 @@ chapters: $(STAMP) ## run every chapter from top to bottom
 	rm -rf $(EXECUTED)
 	mkdir -p $(EXECUTED)
 	cp $(NOTEBOOKS) $(EXECUTED)
-	$(PYTEST) --durations=0 --nbmake --overwrite --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(NOTEBOOKS:notebooks/%=$(EXECUTED)/%)
+	$(PYTEST) --durations=0 --nbmake --overwrite --nbmake-timeout=$(NOTEBOOK_TIMEOUT) --nbmake-kernel=python3 $(addprefix $(EXECUTED)/,$(notdir $(NOTEBOOKS)))
 
 browser: $(STAMP) ## browser tests of the site that `make book` built
 	$(PYTEST) tests/browser $(PYTEST_ARGS)

@@ -154,12 +154,13 @@ def log_bessel_constant(
 
 
 def mean_kernel(
-    logits: Float[Tensor, "*models vocabulary vocabulary offsets"],
+    logits: Float[Tensor, "*models queries keys offsets"],
 ) -> Float[Tensor, "*models offsets"]:
-    r"""Return a token-level head's kernel, the mean of its logits over token pairs.
+    r"""Return a token-level head's kernel, the mean of its logits over pairs of a query and a key.
 
     Args:
-        logits: $T(a, b, D)$ for query token $a$, key token $b$ and offset $D$.
+        logits: $T(a, b, D)$ for query $a$, key $b$ and offset $D$: all pairs of tokens, or a
+            sample of queries and keys.
 
     Source: ours.
     """
@@ -167,13 +168,13 @@ def mean_kernel(
 
 
 def explained_share(
-    logits: Float[Tensor, "*models vocabulary vocabulary offsets"],
+    logits: Float[Tensor, "*models queries keys offsets"],
     explanation: Float[Tensor, "*models offsets"] | None = None,
 ) -> Float[Tensor, "*models"]:
     r"""Return the share of the logits' variance over offsets that one kernel explains.
 
     $1 - \sum (\tilde T(a,b,D) - \tilde\kappa(D))^2 / \sum \tilde T(a,b,D)^2$, where the tilde
-    removes the mean over $D$ of every token pair. Negative for a kernel worse than none.
+    removes the mean over $D$ of every query and key. Negative for a kernel worse than none.
 
     Args:
         logits: $T(a, b, D)$.

@@ -18,7 +18,6 @@ __all__ = [
     "carrier_head",
     "context_effect",
     "cut_one_head",
-    "explained_by_offset",
     "head_ranks",
     "last_query",
     "mass_on_first",
@@ -130,19 +129,6 @@ def peak_position(found: Trace) -> Int[Tensor, "models layers heads"]:
 def last_query(found: Trace) -> Float[Tensor, "models layers heads batch offsets"]:
     """Return the logits of the last query by offset; column D is the key D before it."""
     return found.logits[..., -1, :].transpose(2, 3).flip(-1)
-
-
-def explained_by_offset(
-    logits: Float[Tensor, "*heads samples offsets"],
-) -> Float[Tensor, "*heads"]:
-    r"""Return the share of the logits' variance over offsets that their mean kernel explains.
-
-    As `lengthgen.carrier.explained_share`, over sampled sequences instead of all token pairs:
-    in deeper layers queries and keys are more than a token.
-    """
-    centered = logits - logits.mean(-1, keepdim=True)
-    residual = centered - centered.mean(-2, keepdim=True)
-    return 1 - residual.square().sum((-2, -1)) / centered.square().sum((-2, -1))
 
 
 @torch.no_grad()

@@ -26,6 +26,8 @@ from lengthgen.encoding_measures import (
     TOLERANCE,
     TRAINED,
     MeasureConfig,
+    dilution_error,
+    length_rows,
     measure,
     measured_rows,
 )
@@ -216,28 +218,14 @@ def _steps(head: HeadConfig) -> int:
 
 
 def _card(name: str, config: MeasureConfig, measured: list[dict[str, Any]]) -> ReportCard:
-    rows = [
-        {
-            "encoding": name,
-            "offset": m["offset"],
-            "seed": m["seed"],
-            "length": length,
-            "accuracy": m["accuracy"][i],
-            "n_sequences": config.n_sequences,
-            "peak": m["peaks"][i],
-            "predicted": None if m["predicted"] is None else round(m["predicted"][i], 6),
-        }
-        for m in measured
-        for i, length in enumerate(config.lengths)
-    ]
+    rows = [row for head in measured for row in length_rows(name, head, config)]
     cls = encoding_class(config.training.head.encoding)
     hooks = [hook for hook in HOOKS if has_hook(cls, hook)]
-    off = [abs(r["accuracy"] - r["predicted"]) for r in rows if r["predicted"] is not None]
     numbers = {
         "equivariance_error": float(f"{max(m['equivariance_error'] for m in measured):.4g}"),
         "pinning_index": _mean(m["pinning_index"] for m in measured),
         "alignment": _mean(m["alignment"] for m in measured),
-        "dilution_error": round(max(off), 6) if off else None,
+        "dilution_error": dilution_error(rows),
     }
     fitted = [m["accuracy"][0] >= FIT for m in measured]
     verdict = verdict_of(numbers["equivariance_error"], hooks, fmean(fitted))

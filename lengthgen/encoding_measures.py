@@ -7,7 +7,7 @@ the kernel and whether its waves are in phase at the target; what the dilution l
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,9 @@ __all__ = [
     "TRAINED",
     "MeasureConfig",
     "as_tested",
+    "dilution_error",
     "equivariance_error",
+    "length_rows",
     "measure",
     "measured_rows",
     "wave_alignment",
@@ -196,6 +198,34 @@ def measure(stack: HeadStack, config: MeasureConfig) -> list[dict[str, Any]]:
         }
         for m, (seed, offset) in enumerate(models)
     ]
+
+
+def length_rows(
+    encoding: str, measured: dict[str, Any], config: MeasureConfig
+) -> list[dict[str, Any]]:
+    """Return a row per length of what `measure` found on one head."""
+    law = measured["predicted"] or [None] * len(config.lengths)
+    columns = zip(config.lengths, measured["accuracy"], measured["peaks"], law, strict=True)
+    return [
+        {
+            "encoding": encoding,
+            "offset": measured["offset"],
+            "seed": measured["seed"],
+            "length": length,
+            "accuracy": accuracy,
+            "n_sequences": config.n_sequences,
+            "peak": place,
+            "predicted": None if predicted is None else round(predicted, 6),
+        }
+        for length, accuracy, place, predicted in columns
+    ]
+
+
+def dilution_error(rows: Iterable[dict[str, Any]]) -> float | None:
+    """Return the largest difference of predicted and measured accuracy, `None` without a law."""
+    pairs = [(row["accuracy"], row["predicted"]) for row in rows]
+    off = [abs(measured - law) for measured, law in pairs if law is not None]
+    return round(max(off), 6) if off else None
 
 
 def _predicted(stacks: dict[int, HeadStack], offsets: Sequence[int]) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import cvxpy
 import numpy as np
 import torch
 from jaxtyping import Bool, Complex128, Float64, Integer
@@ -56,6 +55,8 @@ def wave_margin(features: Complex128[Tensor, "offsets frequencies"], offset: int
 
     Source: ours, the program of `lengthgen.late_carrier` in other units.
     """
+    import cvxpy  # it takes a second or two
+
     _check(offset, len(features))
     gaps = (features[offset] - features[torch.arange(len(features)) != offset]).numpy()
     c, margin = cvxpy.Variable((gaps.shape[1], 2)), cvxpy.Variable()

@@ -26,7 +26,7 @@ class Batch:
     Args:
         tokens: (models, batch, longest).
         last: (models,), index of the last token.
-        mask: (models, 1, longest), false behind the last token.
+        mask: (models, 1, longest), 0 up to the last token and minus infinity behind it.
         query_tokens: (models, batch), the last token.
         target: (models, batch), the answer.
         starts: (models, batch), position of each sequence's first token; `None`: all 0.

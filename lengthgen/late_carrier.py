@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cvxpy
 import numpy as np
 import torch
 from jaxtyping import Complex128, Float64, Int
@@ -134,6 +133,8 @@ def _others(offset: int, length: int) -> list[int]:
 
 
 def _solve(frequencies: Tensor, better: list[int], worse: list[int]) -> MaxMargin:
+    import cvxpy  # it takes a second or two, and most readers of this module solve nothing
+
     better, worse = torch.tensor(better), torch.tensor(worse)
     gaps = (waves(frequencies, better) - waves(frequencies, worse)).numpy()  # (constraints, freq.)
     c = cvxpy.Variable((len(frequencies), 2))  # real and imaginary part of c_f

@@ -34,14 +34,12 @@ class Tables:
         self,
         tokens: Integer[Tensor, "models batch keys"],
         query_tokens: Integer[Tensor, "models batch"],
-        mask: Tensor | None = None,
+        mask: Float[Tensor, "models _ keys"] | None = None,
     ) -> Float[Tensor, "models batch keys"]:
-        """Return attention weights: look up the logits, hide masked keys, normalize."""
+        """Return attention weights: look up the logits, add the mask, normalize."""
         index = self._index(tokens, query_tokens)
         logits = self.by_key.flatten(1).gather(1, index.flatten(1)).view(index.shape)
-        if mask is not None:
-            logits = logits.masked_fill(~mask, -torch.inf)
-        return logits.softmax(-1)
+        return (logits if mask is None else logits.add_(mask)).softmax(-1)
 
     def answer(
         self,
@@ -58,15 +56,17 @@ class Tables:
         self,
         tokens: Integer[Tensor, "models batch keys"],
         query_tokens: Integer[Tensor, "models batch"],
-        mask: Tensor,
+        mask: Float[Tensor, "models _ keys"],
         target: Integer[Tensor, "models batch"],
     ) -> tuple[Float[Tensor, " models"], Tables]:
-        """Return the mean cross-entropy of each model, in nats, and its gradient by the tables."""
-        by_key, readout, tokens = self.by_key, self.token_readout, tokens.long()
-        index = self._index(tokens, query_tokens).flatten(1)
-        hidden = mask.to(by_key.dtype).log_()  # 0 or minus infinity: adding beats filling
+        """Return the mean cross-entropy of each model, in nats, and its gradient by the tables.
+
+        The mask is 0 where a key is seen and minus infinity where it is not: adding beats filling.
+        """
+        by_key, readout = self.by_key, self.token_readout
+        index, tokens = self._index(tokens, query_tokens).flatten(1), tokens.long()
         looked_up = by_key.flatten(1).gather(1, index).view(tokens.shape)
-        attention = looked_up.add_(hidden).softmax(-1)
+        attention = looked_up.add_(mask).softmax(-1)
         mass = _mass(attention, tokens, readout)
         answer = torch.bmm(mass, readout)
         if self.position_readout is not None:
@@ -92,9 +92,13 @@ class Tables:
 
     def _index(self, tokens: Tensor, query_tokens: Tensor) -> Tensor:
         """Return where in a flat `by_key` each key of each sequence is."""
-        n_queries, _, n_keys = self.logit.shape[1:]
-        position = torch.arange(n_keys, device=tokens.device) * n_queries
-        return tokens.long() * (n_keys * n_queries) + position + query_tokens[..., None].long()
+        n_queries, n_tokens, n_keys = self.logit.shape[1:]
+        small = n_tokens * n_keys * n_queries < 2**31
+        dtype = torch.int32 if small else torch.int64  # half the bytes, until the look-up
+        last = n_keys * n_queries
+        position = torch.arange(0, last, n_queries, dtype=dtype, device=tokens.device)
+        row = query_tokens.to(dtype)[..., None] + position
+        return row.add_(tokens.to(dtype), alpha=last).long()
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,18 @@ class AdditiveTables:
         self,
         query_rows: Integer[Tensor, "models batch 2"],
         key_rows: Integer[Tensor, "models batch 2 keys"],
-        mask: Tensor,
+        mask: Float[Tensor, "models _ keys"],
     ) -> Float[Tensor, "models batch keys"]:
         """Return attention weights of queries and keys that are sums of two rows each."""
         index = self._index(query_rows, key_rows)
         parts = self.score.flatten(1).gather(1, index.flatten(1)).view(index.shape)
-        return parts.sum((2, 3)).masked_fill_(~mask, -torch.inf).softmax(-1)
+        return parts.sum((2, 3)).add_(mask).softmax(-1)
 
     def loss_and_gradient(
         self,
         query_rows: Integer[Tensor, "models batch 2"],
         key_rows: Integer[Tensor, "models batch 2 keys"],
-        mask: Tensor,
+        mask: Float[Tensor, "models _ keys"],
         target: Integer[Tensor, "models batch"],
     ) -> tuple[Float[Tensor, " models"], AdditiveTables]:
         """Return the mean cross-entropy of each model, in nats, and its gradient by the tables."""
@@ -161,7 +165,7 @@ def _cross_entropy(answer: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     log_probability, target = answer.log_softmax(-1), target.long()[..., None]
     loss = -log_probability.gather(2, target)[..., 0].mean(1)
     gradient = log_probability.exp_()
-    gradient.scatter_add_(2, target, -torch.ones_like(gradient[..., :1]))
+    gradient.scatter_add_(2, target, gradient.new_full(target.shape, -1.0))
     return loss, gradient.div_(answer.shape[1])
 
 

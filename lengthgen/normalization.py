@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import cvxpy
 import torch
 from jaxtyping import Complex128, Float64, Int
 from torch import Tensor
@@ -210,6 +209,8 @@ def group_l1_interpolant(
 
     Source: ours; a second-order cone program.
     """
+    import cvxpy  # it takes a second or two
+
     target = impulse(torch.tensor([offset]), length)[0].numpy()
     design = design_matrix(frequencies, torch.arange(length))
     if (rank := conditioning(design).rank) < length:

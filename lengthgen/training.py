@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Float64, Int64, UInt8
 from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from lengthgen.attention import HeadConfig, HeadStack
 from lengthgen.head_gradient import Batch, loss_and_gradient
@@ -29,11 +32,7 @@ __all__ = [
     "trained_heads",
 ]
 
-OPTIMIZERS = {
-    "adam": lambda p, lr, decay: torch.optim.Adam(p, lr, weight_decay=decay, fused=True),
-    "adamw": lambda p, lr, decay: torch.optim.AdamW(p, lr, weight_decay=decay, fused=True),
-    "sgd": lambda p, lr, decay: torch.optim.SGD(p, lr, weight_decay=decay),
-}
+OPTIMIZERS = ("adam", "adamw", "sgd")
 
 
 class TrainingError(ValueError):
@@ -166,7 +165,8 @@ class _Batches:
             self.query_tokens[:, model] = tokens[step, :, last]
             self.target[:, model] = tokens[step, :, last - offset]
             self.starts[:, model] = uniform.mul_(room[length, None])
-        self.mask = torch.arange(longest) <= self.last[:, :, None, None]
+        behind = torch.arange(longest) > self.last[:, :, None, None]
+        self.mask = torch.zeros(behind.shape).masked_fill_(behind, -torch.inf)
         self.shifted = bool(self.starts.any())
         n_positions = int((self.starts.amax(2) + self.last).max()) + 1 if self.shifted else longest
         self.positions = torch.arange(n_positions)
@@ -215,37 +215,79 @@ def fit(
     Raises:
         TrainingError: every model stopped; names the first.
     """
+    _keep_freed_memory()
     for parameter in parameters:
         parameter.requires_grad_(True)
-    method = OPTIMIZERS[optimizer](parameters, learning_rate, weight_decay)
-    history = torch.empty(len(names), steps)
-    running = torch.ones(len(names), dtype=torch.bool)
+    update = _updates(optimizer, parameters, learning_rate, weight_decay)
+    history = torch.empty(steps, len(names)).T  # a step's losses lie together
+    stopped = torch.zeros(len(names), dtype=torch.bool)
+    any_stopped = False
     for step in range(steps):
         for parameter in parameters:
             parameter.grad = None
         loss = losses(step)
         if loss.requires_grad:
             loss.sum().backward()
-        history[:, step] = loss.detach()
-        history[~running, step] = torch.nan
-        finite = history[:, step].isfinite()
-        if not finite.all():
-            _report_stopped(running & ~finite, names, step, learning_rate)
-            running &= finite
-            if not running.any():
+        history[:, step] = loss = loss.detach()
+        if any_stopped or not math.isfinite(loss.sum()):
+            history[stopped, step] = torch.nan
+            finite = history[:, step].isfinite()
+            _report_stopped(~(stopped | finite), names, step, learning_rate)
+            stopped |= ~finite
+            any_stopped = bool(stopped.any())
+            if stopped.all():
                 first = int((~history[:, : step + 1].isfinite()).any(0).nonzero()[0])
                 model = int((~history[:, first].isfinite()).nonzero()[0])
                 raise TrainingError(
                     f"all {len(names)} models stopped: {_stopped(names[model], first)}: lower "
                     f"the learning rate (now {learning_rate}) or check the encoding"
                 )
-        with _kept(parameters, ~running):
-            method.step()
+        with _kept(parameters, stopped) if any_stopped else nullcontext():
+            update()
         if report is not None:
             report(step + 1, steps, history[:, : step + 1])
     for parameter in parameters:
         parameter.requires_grad_(False)
-    return history
+    return history.contiguous()
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library keep what a step frees for the next, not return and fetch it again.
+
+    glibc keeps blocks as large as the largest that was ever freed, up to 32 MiB. This one is
+    never touched, so it costs nothing. Other libraries do not care.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8, device="cpu")
+
+
+@torch.no_grad()
+def _updates(
+    optimizer: str, parameters: Sequence[Tensor], rate: float, decay: float
+) -> Callable[[], None]:
+    """Return what makes one step of an optimizer, by the gradients in `.grad`.
+
+    PyTorch's functional forms: its classes import the compiler, which takes seconds, and spend
+    more time on bookkeeping than on the arithmetic of small models.
+    """
+    first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
+    count = [torch.zeros((), device=p.device) for p in parameters]
+    common = {"lr": rate, "weight_decay": decay, "maximize": False}
+
+    @torch.no_grad()
+    def update() -> None:
+        moved = [k for k, parameter in enumerate(parameters) if parameter.grad is not None]
+        values, *moments = ([of[k] for k in moved] for of in (parameters, first, second))
+        gradients = [value.grad for value in values]
+        if optimizer == "sgd":
+            no_momentum = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
+            sgd(values, gradients, [None] * len(values), **no_momentum, **common)
+        else:
+            usual = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False, "fused": True}
+            decoupled = {"decoupled_weight_decay": optimizer == "adamw"}
+            counts = [count[k] for k in moved]
+            adam(values, gradients, *moments, [], counts, **usual, **decoupled, **common)
+
+    return update
 
 
 def _stopped(name: str, step: int) -> str:
@@ -264,9 +306,9 @@ def _report_stopped(stopped: Tensor, names: Sequence[str], step: int, rate: floa
 @contextmanager
 def _kept(parameters: Sequence[Tensor], models: Tensor) -> Iterator[None]:
     """Leave some models as they are, whatever is done to the parameters meanwhile."""
-    before = [parameter.detach()[models] for parameter in parameters] if models.any() else []
+    before = [parameter.detach()[models] for parameter in parameters]
     yield
-    for parameter, values in zip(parameters, before, strict=False):
+    for parameter, values in zip(parameters, before, strict=True):
         parameter.detach()[models] = values
 
 

@@ -240,7 +240,8 @@ def test_padding_behind_the_last_token_changes_nothing(small_head, encoding, opt
     for length in (1, 2, 7, 12):
         last = torch.full((2,), length - 1)
         tables = stack.tables(last, positions)
-        mask = (positions < length).expand(2, 1, -1)
+        behind = positions >= length
+        mask = torch.zeros(2, 1, 12).masked_fill(behind, -torch.inf).double()
         attention = tables.attention(tokens, tokens[..., length - 1], mask)
         answer, weights = stack.forward(tokens[..., :length])
         assert bool((attention[..., length:] == 0).all())

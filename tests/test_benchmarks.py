@@ -20,7 +20,7 @@ from benchmarks.fairness import UnequalWork, same_numbers
 from lengthgen.training import train
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "book" / "how_fast.md"
+PAGE = ROOT / "book" / "how_fast.ipynb"
 
 
 # -- turns ---------------------------------------------------------------------------------------
@@ -284,11 +284,11 @@ def test_every_race_of_the_file_has_at_least_five_rounds_and_equal_work(results)
                 assert cell["largest_loss_difference"] <= tolerance
 
 
-CELLS = re.findall(
-    r"```\{code-cell\} ipython3\n(?::[^\n]*\n)*\n(.*?)```",
-    PAGE.read_text(encoding="utf8"),
-    re.DOTALL,
-)
+CELLS = [
+    "".join(cell["source"])
+    for cell in json.loads(PAGE.read_text(encoding="utf8"))["cells"]
+    if cell["cell_type"] == "code"
+]
 
 
 def shown_by_the_page(monkeypatch, results):

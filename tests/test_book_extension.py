@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,6 +30,14 @@ def chapter(code="1 + 1", outputs=(), count=None):
     return {"cells": [words, cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
+class Environment:
+    """Of Sphinx: where a document comes from."""
+
+    def doc2path(self, docname):
+        return docname + (".md" if docname == "book/glossary" else ".ipynb")
+
+
+APP = SimpleNamespace(env=Environment())
 OUTPUT = {"output_type": "stream", "name": "stdout", "text": "2\n"}
 
 
@@ -42,7 +51,7 @@ def run_folder(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("run_folder")
 def test_a_chapter_gets_the_outputs_of_its_run_and_is_not_run_again(book):
     source = [json.dumps(chapter())]
-    book.take_executed_chapter(None, "notebooks/01_task", source)
+    book.take_executed_chapter(APP, "notebooks/01_task", source)
     found = json.loads(source[0])
     assert found["metadata"].pop("mystnb") == {"execution_mode": "off"}
     assert found == chapter(outputs=[OUTPUT], count=1)
@@ -52,26 +61,26 @@ def test_a_chapter_gets_the_outputs_of_its_run_and_is_not_run_again(book):
 @pytest.mark.parametrize("code", ["1 + 2", ""])
 def test_a_chapter_changed_after_its_run_stops_the_build(book, code):
     with pytest.raises(book.ExtensionError, match=r"notebooks/01_task\.ipynb was changed"):
-        book.take_executed_chapter(None, "notebooks/01_task", [json.dumps(chapter(code))])
+        book.take_executed_chapter(APP, "notebooks/01_task", [json.dumps(chapter(code))])
 
 
 @pytest.mark.usefixtures("run_folder")
 def test_a_chapter_that_was_not_run_stops_the_build(book):
     with pytest.raises(FileNotFoundError, match="02_equivariance"):
-        book.take_executed_chapter(None, "notebooks/02_equivariance", [json.dumps(chapter())])
+        book.take_executed_chapter(APP, "notebooks/02_equivariance", [json.dumps(chapter())])
 
 
 @pytest.mark.usefixtures("run_folder")
 def test_a_prose_page_is_left_alone(book):
     source = ["# Words"]
-    book.take_executed_chapter(None, "book/intro", source)
+    book.take_executed_chapter(APP, "book/glossary", source)
     assert source == ["# Words"]
 
 
 def test_without_a_named_folder_the_build_runs_the_chapter_itself(book, monkeypatch):
     monkeypatch.delenv("LENGTHGEN_CHAPTERS", raising=False)
     source = [json.dumps(chapter())]
-    book.take_executed_chapter(None, "notebooks/01_task", source)
+    book.take_executed_chapter(APP, "notebooks/01_task", source)
     assert source == [json.dumps(chapter())]
 
 

@@ -150,7 +150,9 @@ def test_a_row_that_is_longer_than_the_heads_is_refused():
         chapter.table(("claim", "value"), [("a", 1, 2)])
 
 
-CHAPTERS = sorted(Path(__file__).parents[1].glob("notebooks/*.ipynb"))
+ROOT = Path(__file__).parents[1]
+CHAPTERS = sorted(ROOT.glob("notebooks/*.ipynb"))
+NOTEBOOKS = [*CHAPTERS, *sorted(ROOT.glob("book/*.ipynb"))]
 
 
 def shown_code(path):
@@ -164,12 +166,12 @@ def shown_code(path):
             yield from source.splitlines()
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_code_of_a_chapter_fits_its_page(path):
     assert [line for line in shown_code(path) if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_no_text_of_a_chapter_is_cut_off_from_its_statement(path):
     """A string on a line of its own, after a line that should have had parentheses."""
     for cell in json.loads(path.read_text(encoding="utf8"))["cells"]:

@@ -69,7 +69,7 @@ def test_logits_of_one_kernel_are_explained_by_it_and_noise_is_not():
     kernel = torch.randn(12, generator=generator, dtype=torch.float64)
     level = torch.randn(400, 1, generator=generator, dtype=torch.float64)
     noise = torch.randn(400, 12, generator=generator, dtype=torch.float64)
-    shares = circuit.explained_by_offset(torch.stack([kernel + level, noise]))
+    shares = carrier.explained_share(torch.stack([kernel + level, noise])[..., None, :])
     assert shares[0] == pytest.approx(1, abs=1e-12)
     assert 0 <= shares[1] < 0.02  # the mean of 400 draws explains 1/400 by chance
 

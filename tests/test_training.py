@@ -1,4 +1,7 @@
 import math
+import subprocess
+import sys
+import textwrap
 from dataclasses import fields, replace
 
 import pytest
@@ -283,6 +286,55 @@ def test_a_model_that_breaks_stops_and_leaves_the_others_to_the_bit(optimizer, d
     assert torch.equal(history[1, :4], expected[1, :4]) and not history[1, 4:].isfinite().any()
     # It stays where its loss broke, whatever its loss would be later and however weights decay.
     assert torch.equal(broken[1], seen[4][1])
+
+
+CLASSES = {
+    "adam": lambda p, decay: torch.optim.Adam(p, 0.1, weight_decay=decay, fused=True),
+    "adamw": lambda p, decay: torch.optim.AdamW(p, 0.1, weight_decay=decay, fused=True),
+    "sgd": lambda p, decay: torch.optim.SGD(p, 0.1, weight_decay=decay),
+}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_steps_are_those_of_pytorchs_classes_to_the_bit(optimizer, decay):
+    """Two precisions, a parameter that never has a gradient and one that has it now and then."""
+
+    def start():
+        return [torch.linspace(1, 2, 6, dtype=torch.float64).view(3, 2), *torch.ones(3, 3, 4)]
+
+    def losses(parameters, step):
+        wide, narrow, sometimes, _ = parameters
+        loss = (wide - 5).pow(2).sum(1) + (narrow[:, :3] + 1).pow(4).sum(1)
+        return loss + (sometimes.sum(1) if step % 3 == 1 else 0)
+
+    expected = [parameter.requires_grad_() for parameter in start()]
+    method = CLASSES[optimizer](expected, decay)
+    for step in range(7):
+        method.zero_grad()
+        losses(expected, step).sum().backward()
+        method.step()
+
+    found = start()
+    settings = {"optimizer": optimizer, "learning_rate": 0.1, "weight_decay": decay}
+    fit(found, lambda step: losses(found, step), ["a", "b", "c"], 7, **settings)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(found[3], start()[3])
+
+
+def test_training_imports_no_compiler():
+    """PyTorch's optimizer classes do, for seconds in every process that trains."""
+    code = """
+        import sys
+        from lengthgen.attention import HeadConfig
+        from lengthgen.training import TrainingConfig, train
+
+        for encoding in ("rotary", "learned"):
+            train(TrainingConfig(HeadConfig(encoding), (0,), (1,), steps=2))
+        sys.exit("torch._dynamo" in sys.modules)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)]).returncode == 0
 
 
 def test_default_steps_are_those_of_the_book():

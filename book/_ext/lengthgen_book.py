@@ -200,13 +200,13 @@ def prepare_page(
 
 
 def take_executed_chapter(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Take a chapter's outputs from the folder that `make book` names (`source-read`).
+    """Take a notebook's outputs from the folder that `make book` names (`source-read`).
 
     Raises:
-        ExtensionError: what was run is not the chapter as it stands.
+        ExtensionError: what was run is not the notebook as it stands.
     """
     folder = os.environ.get("LENGTHGEN_CHAPTERS")
-    if not folder or not docname.startswith("notebooks/"):
+    if not folder or Path(app.env.doc2path(docname)).suffix != ".ipynb":
         return
     path = Path(folder, f"{Path(docname).name}.ipynb")
     chapter, executed = json.loads(source[0]), json.loads(path.read_text(encoding="utf8"))

@@ -104,11 +104,13 @@ def head_rows(config: CircuitConfig) -> list[dict[str, Any]]:
     tokens = _test_tokens(training, config.n_traced, training.length)
     found = circuit.trace(stack, tokens)
     attention = circuit.attention_at_offset(found, training.offset)
+    # Sequences stand for token pairs: in deeper layers queries and keys are more than a token.
+    last_query = circuit.last_query(found)
     shift = min(config.shift, reach - training.length)
     columns = {
         "attention": attention,
         "effective_rank": circuit.head_ranks(stack),
-        "explained": circuit.explained_by_offset(circuit.last_query(found)),
+        "explained": carrier.explained_share(last_query[..., None, :]),
         "logit_change": circuit.shift_effect(stack, tokens, shift)["logit_change"],
         **_context(stack, config, min(max(config.lengths), reach)),
     }
@@ -116,7 +118,7 @@ def head_rows(config: CircuitConfig) -> list[dict[str, Any]]:
         columns |= _carriers(stack, found, training.offset)
     cut_tokens = _test_tokens(training, config.n_sequences, training.length)
     columns["accuracy_cut"] = circuit.cut_one_head(stack, cut_tokens, training.offset)
-    kernels = circuit.last_query(found).mean(-2)
+    kernels = last_query.mean(-2)
     beyond = _beyond(stack, config, [n for n in config.lengths if n <= reach])
     model = {"encoding": training.model.encoding, "seed": training.seeds[0]}
     rows = []

@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 
 from lengthgen import figures
 from lengthgen.attention import HeadConfig
-from lengthgen.encoding_measures import FIT, LENGTHS, TRAINED, MeasureConfig, measured_rows
+from lengthgen.encoding_measures import (
+    FIT,
+    LENGTHS,
+    TRAINED,
+    MeasureConfig,
+    dilution_error,
+    length_rows,
+    measured_rows,
+)
 from lengthgen.experiments.experiment import Experiment
 from lengthgen.experiments.heads import SEEDS_PER_STACK, head_stacks
 from lengthgen.experiments.variants_suppression import SuppressionConfig, suppression_rows
@@ -179,25 +187,12 @@ def _measure(config: Config) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 def _rows(name: str, measured: dict[str, Any], config: MeasureConfig) -> list[dict[str, Any]]:
     """Return a row per length, and one with the measures of the head."""
+    rows = length_rows(name, measured, config)
     head = {"encoding": name, "offset": measured["offset"], "seed": measured["seed"]}
-    predicted = measured["predicted"] or [None] * len(config.lengths)
-    columns = zip(config.lengths, measured["accuracy"], measured["peaks"], predicted, strict=True)
-    rows = [
-        {
-            **head,
-            "length": length,
-            "accuracy": accuracy,
-            "n_sequences": config.n_sequences,
-            "peak": peak,
-            "predicted": None if law is None else round(law, 5),
-        }
-        for length, accuracy, peak, law in columns
-    ]
-    off = [abs(r["accuracy"] - r["predicted"]) for r in rows if r["predicted"] is not None]
     measures = {
         name: measured[name] for name in ("equivariance_error", "pinning_index", "alignment")
     }
-    return [*rows, {**head, **measures, "dilution_error": max(off) if off else None}]
+    return [*rows, {**head, **measures, "dilution_error": dilution_error(rows)}]
 
 
 def _summary(config: Config, name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
